@@ -5,7 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
-use cleavedb::{Compression, LogBackend, Options, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy};
+use cleavedb::{
+    Compression, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -56,7 +58,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 20] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -68,6 +70,32 @@ const KNOWN: [Known; 18] = [
                 _ => return None,
             };
             chosen.options(|options| options.log_backend(backend))
+        },
+    },
+    Known {
+        key: "scheduling",
+        values: "auto, auto-fixed-levels, adoc, static, or static:RUNS:BYTES (runs of a merge, bytes of a flush)",
+        set: |chosen, value| {
+            let scheduling = match value {
+                "auto" => Scheduling::Auto,
+                "auto-fixed-levels" => Scheduling::AutoFixedLevels,
+                "adoc" => Scheduling::Adoc,
+                "static" => Scheduling::Static { merge_runs: None, flush_bytes: None },
+                chosen => {
+                    let (runs, bytes) = chosen.strip_prefix("static:")?.split_once(':')?;
+                    let (merge_runs, flush_bytes) = (Some(runs.parse().ok()?), Some(size::parse(bytes).ok()?));
+                    Scheduling::Static { merge_runs, flush_bytes }
+                }
+            };
+            chosen.options(|options| options.scheduling(scheduling))
+        },
+    },
+    Known {
+        key: "background-io",
+        values: "bytes per second",
+        set: |chosen, value| {
+            let limit = size::parse(value).ok()?;
+            chosen.options(|options| options.background_io_limit(Some(limit)))
         },
     },
     Known {
@@ -304,15 +332,18 @@ mod tests {
     fn every_option_is_known_and_others_are_refused_by_name() {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
-                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off";
+                   value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
+                   scheduling=static:4:16M,background-io=100M";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
+        let policies = ["auto", "auto-fixed-levels", "adoc", "static"];
+        assert!(policies.iter().all(|name| format!("scheduling={name}").parse::<CleaveOptions>().is_ok()));
         assert!(
             ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
         );
         assert!(["scanned", "idle"].iter().all(|when| format!("reordering={when}").parse::<CleaveOptions>().is_ok()));
         assert!(
-            ["spare=0", "hot-cold=yes", "victims=random", "value-compression=on"]
+            ["scheduling=static:4", "spare=0", "hot-cold=yes", "victims=random", "value-compression=on"]
                 .iter()
                 .all(|text| text.parse::<CleaveOptions>().is_err())
         );

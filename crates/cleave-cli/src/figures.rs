@@ -3,7 +3,10 @@
 
 use std::io::Write;
 
-use cleavedb::{DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats, Stats, Tier, TierStats};
+use cleavedb::{
+    DecisionStats, DeviceStats, DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats, SchedulingStats,
+    SettingStats, Stats, Tier, TierStats,
+};
 use indicatif::HumanCount;
 use serde_json::{Value, json};
 
@@ -42,6 +45,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "values": values_as_json(stats),
         "tiers": tiers_as_json(&stats.tiers),
+        "scheduling": scheduling_as_json(&stats.scheduling),
         "memory_budget": stats.memory_budget,
         "memory": memory_as_json(&stats.memory),
     });
@@ -84,6 +88,43 @@ fn tiers_as_json(tiers: &TierStats) -> Value {
         "files_to_move": tiers.files_to_move,
         "bytes_to_move": tiers.bytes_to_move,
         "bytes_moved": tiers.bytes_moved,
+    })
+}
+
+fn scheduling_as_json(scheduling: &SchedulingStats) -> Value {
+    let tier_name = |tier| if tier == Tier::Fast { "fast" } else { "slow" };
+    let device = |device: &DeviceStats| {
+        let latency = device.latency.map(|latency| latency.as_secs_f64());
+        json!({"tier": tier_name(device.tier), "busy": device.busy, "latency_seconds": latency})
+    };
+    let decision = |decision: &DecisionStats| {
+        json!({
+            "at_seconds": decision.at.as_secs_f64(),
+            "bottleneck": decision.bottleneck,
+            "merge_queue": decision.merge_queue,
+            "flush_queue": decision.flush_queue,
+            "processors_busy": decision.processors_busy,
+            "devices": decision.devices.iter().map(device).collect::<Vec<Value>>(),
+            "writers_waiting": decision.writers_waiting,
+            "setting": setting_as_json(&decision.setting),
+        })
+    };
+    json!({
+        "merge_queue": scheduling.merge_queue,
+        "flush_queue": scheduling.flush_queue,
+        "setting": setting_as_json(&scheduling.setting),
+        "background_bytes": scheduling.background_bytes,
+        "background_bytes_per_second": scheduling.background_bytes_per_second,
+        "decisions": scheduling.decisions.iter().map(decision).collect::<Vec<Value>>(),
+    })
+}
+
+fn setting_as_json(setting: &SettingStats) -> Value {
+    json!({
+        "merge_runs": setting.merge_runs,
+        "flush_bytes": setting.flush_bytes,
+        "level_base_bytes": setting.level_base_bytes,
+        "compactions": setting.compactions,
     })
 }
 

@@ -3,10 +3,12 @@
 
 use std::io::{self, Write};
 
-use cleavedb::{Stats, Tier, TierStats};
+use cleavedb::{DecisionStats, DeviceStats, SchedulingStats, SettingStats, Stats, Tier, TierStats};
 use indicatif::{BinaryBytes, HumanCount};
 
 const BAR_CELLS: usize = 32;
+/// The last decisions of the scheduler that are shown.
+const DECISIONS_SHOWN: usize = 5;
 
 /// One part of the store.
 struct Row {
@@ -100,8 +102,46 @@ fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The queues of background work, the scheduler's settings, and the last changes of these.
+fn scheduling(scheduling: &SchedulingStats, out: &mut dyn Write) -> io::Result<()> {
+    let SchedulingStats { merge_queue, flush_queue, setting, decisions, .. } = scheduling;
+    let runs = counted(*merge_queue, "run");
+    writeln!(out, "   waiting: {runs} to merge, {flush_queue:.1} jobs' worth to write; {}", words_of(setting))?;
+    for decision in decisions.iter().rev().take(DECISIONS_SHOWN) {
+        writeln!(out, "   {}", decided(decision))?;
+    }
+    writeln!(out)
+}
+
+fn words_of(setting: &SettingStats) -> String {
+    let (flush, level) = (BinaryBytes(setting.flush_bytes), BinaryBytes(setting.level_base_bytes));
+    let SettingStats { merge_runs, compactions, .. } = setting;
+    format!("{merge_runs} runs a merge, {flush} a flush, {level} in HL1, {}", counted(*compactions, "compaction"))
+}
+
+fn decided(decision: &DecisionStats) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let processors = decision.processors_busy.map_or("unknown".to_owned(), percent);
+    let device = |device: &DeviceStats| {
+        let tier = if device.tier == Tier::Fast { "fast" } else { "slow" };
+        let latency = device.latency.map_or_else(String::new, |time| format!(" at {:.1} ms", 1e3 * time.as_secs_f64()));
+        format!(", {tier} device {}{latency}", percent(device.busy))
+    };
+    let devices: String = decision.devices.iter().map(device).collect();
+    format!(
+        "at {:.1} s by {}: {} runs, {:.1} jobs; processors {processors}{devices}, writers wait {}: {}",
+        decision.at.as_secs_f64(),
+        decision.bottleneck,
+        decision.merge_queue,
+        decision.flush_queue,
+        percent(decision.writers_waiting),
+        words_of(&decision.setting),
+    )
+}
+
 fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     tiers(&stats.tiers, out)?;
+    scheduling(&stats.scheduling, out)?;
     let memory = &stats.memory;
     let written = [
         (stats.log_bytes_written, "log"),

@@ -39,7 +39,7 @@ pub(crate) mod base;
 pub mod testing;
 
 pub use api::{
-    BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Snapshot,
+    BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Scheduling, Snapshot,
     ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::Tier;
@@ -52,6 +52,7 @@ pub use base::{limits, operators};
 pub use engine::events::{Event, Listener};
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
+pub use engine::inspect::scheduling_stats::{DecisionStats, DeviceStats, SchedulingStats, SettingStats};
 pub use engine::inspect::stats::{FileStats, GroupStats, JobStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;
 pub use engine::inspect::tier_stats::{DirectoryStats, TierStats};

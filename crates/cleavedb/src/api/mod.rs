@@ -10,7 +10,9 @@ pub(crate) mod options;
 pub(crate) mod value_options;
 pub(crate) mod pause;
 
-pub use crate::engine::tuning::settings::{Durability, LogBackend, ValuePlacement, ValueReordering, WriteOptions};
+pub use crate::engine::tuning::settings::{
+    Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
+};
 pub use batch::WriteBatch;
 pub use db::Db;
 pub use iter::{Iter, Keys};

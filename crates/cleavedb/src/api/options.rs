@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::api::value_options::ValueOptions;
-use crate::base::limits::{FAST_BYTES_MIN, MEMORY_BUDGET_MIN};
+use crate::base::limits::{BACKGROUND_IO_MIN, FAST_BYTES_MIN, MEMORY_BUDGET_MIN};
 use crate::base::{Error, MergeOperator, Result};
 use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
 use crate::engine::inspect::stats_page::LiveStats;
 use crate::engine::lifecycle::request::OpenRequest;
 use crate::engine::manifest::files::DeclaredDirs;
-use crate::engine::tuning::settings::{Durability, LogBackend, Settings, check_compression, check_interval};
+use crate::engine::tuning::settings::{
+    Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
+};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::compression::Compression;
 use crate::format::edit::Separation;
@@ -48,6 +50,8 @@ pub struct Options {
     pub(crate) block_size: usize,
     pub(crate) filter_bits: u32,
     pub(crate) background_threads: usize,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) background_io_limit: Option<u64>,
     pub(crate) fast_dir: Option<PathBuf>,
     pub(crate) slow_dir: Option<PathBuf>,
     pub(crate) fast_bytes: Option<u64>,
@@ -80,6 +84,8 @@ impl Options {
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
+            scheduling: Scheduling::Auto,
+            background_io_limit: None,
             fast_dir: None,
             slow_dir: None,
             fast_bytes: None,
@@ -156,6 +162,22 @@ impl Options {
     /// Threads for background work: 1 to 64, default 2. Takes effect at each open.
     pub fn background_threads(mut self, threads: usize) -> Options {
         self.background_threads = threads;
+        self
+    }
+
+    /// How background work is scheduled. Takes effect at each open.
+    pub fn scheduling(mut self, scheduling: Scheduling) -> Options {
+        self.scheduling = scheduling;
+        self
+    }
+
+    /// The most bytes per second that compactions, value GC, reordering and moves of files read and write together, at least
+    /// 1 MiB; `None` (the default): no limit. Flushes count and do not wait. Background work gets the rest of the limit that users
+    /// leave of the devices, at least an eighth, and all of it while writers wait for background work, which is then
+    /// not limited further: a limit below what the writes need slows writers down, and breaks no limit of space or memory.
+    /// Users' share is measured unless the scheduling is [`Scheduling::Static`]. Takes effect at each open.
+    pub fn background_io_limit(mut self, bytes_per_second: Option<u64>) -> Options {
+        self.background_io_limit = bytes_per_second;
         self
     }
 
@@ -327,6 +349,8 @@ impl Options {
             block_size: self.block_size,
             filter_bits: self.filter_bits,
             background_threads: self.background_threads,
+            scheduling: self.scheduling,
+            background_io_limit: self.background_io_limit,
             read_only: self.read_only,
             tuning,
         };
@@ -351,6 +375,7 @@ impl Options {
             ("block_size", self.block_size as u64, 512, 1 << 20),
             ("filter_bits", self.filter_bits as u64, 0, 64),
             ("background_threads", self.background_threads as u64, 1, 64),
+            ("background_io_limit", self.background_io_limit.unwrap_or(u64::MAX), BACKGROUND_IO_MIN, u64::MAX),
             ("open_files_max", self.open_files_max.unwrap_or(OPEN_FILES_MIN) as u64, OPEN_FILES_MIN as u64, 1 << 20),
         ];
         for (name, value, low, high) in ranges {
@@ -361,6 +386,7 @@ impl Options {
         if let Durability::Interval(interval) = self.durability {
             check_interval(interval)?;
         }
+        self.scheduling.check()?;
         self.values.iter().try_for_each(ValueOptions::check)?;
         self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))
     }

@@ -36,6 +36,8 @@ pub const BLOCK_IO_BYTES: usize = 4096;
 
 /// The smallest budget of the fast tier, in bytes.
 pub const FAST_BYTES_MIN: u64 = 64 << 20;
+/// The smallest limit on background I/O, in bytes per second.
+pub const BACKGROUND_IO_MIN: u64 = 1 << 20;
 /// Sequence numbers have 56 bits, so that a stamp (sequence number and kind) fits one word.
 pub const SEQNO_MAX: u64 = (1 << 56) - 1;
 /// Largest file number. A file with a larger number does not belong to a database.

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::engine::background_io::BackgroundIo;
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::current_survey::CurrentSurvey;
@@ -24,6 +26,7 @@ use crate::engine::poison::Poison;
 use crate::engine::published::Published;
 use crate::engine::reserve::Reserve;
 use crate::engine::scan_demand::ScanDemand;
+use crate::engine::scheduling::Scheduler;
 use crate::engine::snapshots::{JobHorizon, Snapshots};
 use crate::engine::tuning::settings::{LogBackend, Settings};
 use crate::engine::view::View;
@@ -32,6 +35,7 @@ use crate::format::edit::Edit;
 use crate::io::pending_deletions::{FileGuard, PendingDeletions};
 use crate::io::{Lock, Storage};
 use crate::levels::readers::Readers;
+use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::values::placement::Placement;
 
@@ -54,6 +58,10 @@ pub(crate) struct Core {
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub scan_demand: ScanDemand,
+    pub scheduler: Scheduler,
+    pub background_io: BackgroundIo,
+    /// When it was opened.
+    pub opened_at: Duration,
     pub current_survey: CurrentSurvey,
     pub pending_deletions: Arc<PendingDeletions>,
     pub reserve: Reserve,
@@ -107,6 +115,8 @@ impl Core {
         let lists = parts.memory.staging.hold(0);
         let bytes_max = parts.settings.tuning.survey_bytes;
         let current_survey = CurrentSurvey::new(parts.numbers.newest(), bytes_max, lists);
+        let background_io = BackgroundIo::new(parts.settings.background_io_limit);
+        let scheduler = Scheduler::new(parts.settings.scheduling, &parts.settings.tuning);
         let scan_demand = ScanDemand::new(parts.view.values.figures().file_bytes);
         Core {
             storage: parts.storage,
@@ -125,6 +135,9 @@ impl Core {
             readers: parts.readers,
             memory: parts.memory,
             scan_demand,
+            scheduler,
+            background_io,
+            opened_at: now(),
             current_survey,
             pending_deletions: parts.pending_deletions,
             reserve: parts.reserve,

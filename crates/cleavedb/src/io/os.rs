@@ -25,6 +25,8 @@ use super::os_file::OsFile;
 use super::storage::Punched;
 use super::storage::{Access, DirEntry, File, Lock, Mapping, Storage};
 use super::system_calls::random_bytes;
+#[cfg(not(feature = "portable"))]
+use super::usage::{self, DeviceUsage, ProcessorTime};
 use crate::base::{Error, Result};
 
 /// The files of this machine.
@@ -94,6 +96,16 @@ impl Storage for OsStorage {
     #[cfg(not(feature = "portable"))]
     fn available_memory(&self) -> u64 {
         available_memory().unwrap_or(u64::MAX)
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        usage::processor_time()
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn device_usage(&self, dir: &Path) -> Option<DeviceUsage> {
+        usage::device_usage(dir)
     }
 
     fn open_files_limit(&self) -> usize {

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::usage::{DeviceUsage, ProcessorTime};
 use crate::base::{Error, Result};
 
 /// How a file is read or written.
@@ -63,6 +64,15 @@ pub trait Storage: Send + Sync {
     /// it is unknown or does not matter for this storage.
     fn available_memory(&self) -> u64 {
         u64::MAX
+    }
+    /// The time that the processors of the machine were in use, and all of their time; `None` if it is unknown or does not
+    /// matter for this storage.
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        None
+    }
+    /// What the device that holds a directory has done; `None` as above.
+    fn device_usage(&self, _dir: &Path) -> Option<DeviceUsage> {
+        None
     }
     /// How many files the process may have open at once.
     fn open_files_limit(&self) -> usize;

@@ -91,9 +91,8 @@ impl Hops {
         let mut referenced: BTreeMap<FileId, usize> = BTreeMap::new();
         tables.iter().flat_map(|table| &table.files).for_each(|file| *referenced.entry(*file).or_default() += 1);
         let too_many = referenced.len() > allowed;
-        let is_far = |table: &TableReferences| {
-            table.hops > HOPS_LIMIT || table.hops > HOPS_MAX && is_partly_stale(table)
-        };
+        let is_far =
+            |table: &TableReferences| table.hops > HOPS_LIMIT || table.hops > HOPS_MAX && is_partly_stale(table);
         let costly = |table: &TableReferences| table.stale * 100 > table.records * percent || is_far(table);
         let by_worth = |table: &TableReferences| table.stale as u128 * 1000 / table.size.max(1) as u128;
         tables.sort_by_key(|table| (!costly(table), std::cmp::Reverse(by_worth(table)), table.table));

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod dump;
 pub(crate) mod stats;
+pub(crate) mod scheduling_stats;
 pub(crate) mod tier_stats;
 pub(crate) mod stats_page;
 pub(crate) mod telemetry;

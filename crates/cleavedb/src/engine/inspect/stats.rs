@@ -7,6 +7,7 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
+use crate::engine::inspect::scheduling_stats::SchedulingStats;
 use crate::engine::inspect::tier_stats::TierStats;
 use crate::engine::memory::MemoryStats;
 use crate::engine::work::{RunningJob, names_of};
@@ -203,6 +204,10 @@ pub struct Stats {
     #[n(55)]
     #[cbor(default)]
     pub tiers: TierStats,
+    /// The queues of background work, and how it is scheduled.
+    #[n(56)]
+    #[cbor(default)]
+    pub scheduling: SchedulingStats,
     /// The running jobs, in the order in which they began. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
@@ -330,6 +335,7 @@ impl Core {
         let groups = groups_of(values);
         let jobs = self.running_jobs();
         let tiers = self.tier_stats(&view);
+        let scheduling = self.scheduling_stats(&view);
         Stats {
             value_files: values.len(),
             value_bytes: values.iter().map(|file| file.bytes).sum(),
@@ -387,6 +393,7 @@ impl Core {
                 .collect(),
             unknown_files: self.unknown_files.clone(),
             tiers,
+            scheduling,
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..totals

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
-use crate::base::versions::{Horizon, Retention};
+use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
@@ -163,8 +163,8 @@ fn replace_tables<'a>(
 impl Core {
     /// The target shape of the levels.
     pub fn level_targets(&self) -> LevelTargets {
-        let tuning = &self.settings.tuning;
-        LevelTargets { hl0_trigger: tuning.hl0_compact_tables, base_bytes: tuning.level_base_bytes, multiplier: 10 }
+        let base_bytes = self.scheduler.setting().level_base_bytes;
+        LevelTargets { hl0_trigger: self.settings.tuning.hl0_compact_tables, base_bytes, multiplier: 10 }
     }
 
     /// The choice of `choose` for the current figures; `None` if no more threads may compact.
@@ -175,7 +175,7 @@ impl Core {
         choose: impl FnOnce(&Figures<'_>) -> Option<Choice>,
     ) -> Option<Choice> {
         // Each compacting thread needs its share of the memory for jobs.
-        if state.compacting_threads() >= self.settings.tuning.compactions_max {
+        if state.compacting_threads() >= self.scheduler.setting().compactions {
             return None;
         }
         let view = self.published.view();
@@ -317,7 +317,7 @@ impl TableMerge {
         let tables = || sources.iter().flat_map(|tables| tables.iter());
         let bytes: u64 = tables().map(|table| table.meta().size).sum();
         let bytes_min = core.table_bytes() * SUBTASK_TABLES;
-        let threads = core.settings.background_threads.min(core.settings.tuning.compactions_max);
+        let threads = core.settings.background_threads.min(core.scheduler.setting().compactions);
         let mut marks = Vec::new();
         if threads > 1 && bytes >= 2 * bytes_min {
             for table in tables() {
@@ -402,6 +402,37 @@ impl TableMerge {
     }
 }
 
+/// Bytes of versions between two checks of the limit on I/O.
+const LIMITED_TOGETHER: u64 = 128 << 10;
+
+/// Versions that are read from tables and written to others, at the rate of background I/O.
+struct Limited<'a, S> {
+    source: S,
+    core: &'a Core,
+    passed: u64,
+}
+
+impl<S: VersionSource> VersionSource for Limited<'_, S> {
+    type Error = S::Error;
+
+    fn advance(&mut self) -> Result<bool, S::Error> {
+        let more = self.source.advance()?;
+        if more {
+            let (key, _, value) = self.source.current();
+            self.passed += (key.len() + value.len()) as u64;
+        }
+        if self.passed >= LIMITED_TOGETHER || !more {
+            // Read and written.
+            self.core.limit_io(2 * std::mem::take(&mut self.passed));
+        }
+        Ok(more)
+    }
+
+    fn current(&self) -> VersionRef<'_> {
+        self.source.current()
+    }
+}
+
 /// The output of one subtask.
 pub(crate) struct MergedPart {
     tables: Vec<Arc<Table>>,
@@ -444,6 +475,7 @@ impl SubtaskWork for TableMerge {
         let source = RefreshedAddresses::new(source.showing_dead(&mut note), &view.values);
         let source = Watched::new(source, self.progress(core));
         let tombstones = clip(&self.tombstones_left, range);
+        let source = Limited { source, core, passed: 0 };
         let mut source = WithYieldPoints { source, yield_points };
         let tables = core.write_tables(&mut source, tombstones, self.to, core.table_bytes())?;
         drop(source);

@@ -46,8 +46,10 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         return None;
     }
     let (tuning, view) = (&core.settings.tuning, &look.view);
-    // A full index table shrinks a little when it becomes a run, and is still worth a flush.
-    let flush_bytes = tuning.flush_bytes / 4 * 3;
+    // A full index table shrinks a little when it becomes a run, and is still worth a flush. With little space, each flush is
+    // small.
+    let flush_bytes = core.scheduler.setting().flush_bytes;
+    let flush_bytes = (if look.is_short { flush_bytes.min(tuning.flush_bytes) } else { flush_bytes }) / 4 * 3;
     let mut total = 0;
     let mut oldest = Vec::new();
     for run in view.runs.iter().rev() {
@@ -129,6 +131,7 @@ impl Flush {
             begun.report_end(core, if installed.is_ok() { written } else { 0 }, installed.is_ok());
             installed.inspect_err(|error| discard_rejected(error, &tables))?;
             core.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
+            core.background_io.note(written);
             core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
             core.counters.flushed_weight.fetch_add(begun.weight, Ordering::Relaxed);
             core.work.note_flushed(flushed);

@@ -16,7 +16,7 @@ pub(crate) const WITH_RUNS: JobKind = JobKind {
 pub(crate) const WITH_COMPACTIONS: JobKind = JobKind {
     duties: &[Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, _| {
-        if state.compacting_threads() >= core.settings.tuning.compactions_max {
+        if state.compacting_threads() >= core.scheduler.setting().compactions {
             return None;
         }
         let (number, shared) = state.to_help(is_compaction)?;

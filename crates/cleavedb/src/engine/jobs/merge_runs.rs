@@ -32,8 +32,10 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let is_claimed = |run: &&Arc<Run>| state.is_claimed(&Claims(vec![claim_of(&[Arc::clone(run)])]));
     let free: Vec<&Arc<Run>> = look.view.runs.iter().rev().skip_while(is_claimed).collect();
     let sizes: Vec<u64> = free.iter().map(|run| run.weight()).collect();
-    let tuning = &core.settings.tuning;
-    let range = merge_policy::pick(&sizes, tuning.index_merge_runs, tuning.flush_bytes)?;
+    let setting = core.scheduler.setting();
+    // A merged run has memory of its own; a larger flush takes several.
+    let bytes_max = setting.flush_bytes.min(core.settings.tuning.flush_bytes);
+    let range = merge_policy::pick(&sizes, setting.merge_runs, bytes_max)?;
     JobKind::begin(MergeRuns(free[range].iter().map(|run| Arc::clone(run)).collect()))
 }
 

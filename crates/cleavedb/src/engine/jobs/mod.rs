@@ -5,6 +5,7 @@ pub(crate) mod job;
 pub(crate) mod outcome;
 pub(crate) mod kinds;
 pub(crate) mod scheduler;
+pub(crate) mod tune;
 pub(crate) mod run_job;
 pub(crate) mod subtasks;
 pub(crate) mod waits;

@@ -164,6 +164,7 @@ impl Core {
         let ended = state.end(number, &result, now());
         self.fit_cache();
         self.update_pace();
+        self.tune();
         self.note_shortage(&mut state, &ended.profile, number, result);
         self.work.notify_all();
     }

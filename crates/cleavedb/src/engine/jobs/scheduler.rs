@@ -72,7 +72,11 @@ impl Core {
             if publishes {
                 drop(state);
                 publish_in = self.publish_stats();
+                let is_tuned = self.tune();
                 state = self.work.lock();
+                if is_tuned {
+                    self.work.notify_changed();
+                }
             }
             let may_work = self.check_poison().is_ok() && state.activity().may_begin_jobs();
             if may_work && duty == Duty::Logs {

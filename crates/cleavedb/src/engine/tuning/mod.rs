@@ -3,3 +3,4 @@
 pub(crate) mod sizes;
 pub(crate) mod settings;
 pub(crate) mod tiers;
+pub(crate) mod tuner;

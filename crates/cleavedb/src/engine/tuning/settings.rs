@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::{Error, Result};
 use crate::engine::tuning::sizes::Tuning;
+use crate::engine::tuning::tuner::{Limits, MERGE_RUNS_MAX, MERGE_RUNS_MIN, Policy};
 use crate::format::compression::Compression;
 
 /// What an acknowledged write survives.
@@ -91,6 +92,9 @@ pub(crate) struct Settings {
     pub block_size: usize,
     pub filter_bits: u32,
     pub background_threads: usize,
+    pub scheduling: Scheduling,
+    /// Bytes per second.
+    pub background_io_limit: Option<u64>,
     pub read_only: bool,
     pub tuning: Tuning,
 }
@@ -100,6 +104,63 @@ impl Settings {
     pub fn compression_at(&self, level: usize) -> Compression {
         let levels = &self.compression_by_level;
         levels.get(level).or(levels.last()).copied().unwrap_or(self.compression)
+    }
+}
+
+/// How the scheduler of background work is tuned while the database runs (decision record 047). Takes effect at each open.
+///
+/// It has four settings: how many runs of similar size are merged at once in memory (DecouKV's IMTN), how many bytes of runs
+/// a flush writes (DFTS), the capacity of the first level below HL0, and how many threads may compact.
+/// [`Stats::scheduling`](crate::Stats::scheduling) shows them, and the last changes with their reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scheduling {
+    /// By what holds background work up: the processors, the devices, both, or neither. The default.
+    #[default]
+    Auto,
+    /// The same, but the capacities of levels stay as they are.
+    AutoFixedLevels,
+    /// Not at all. For measurements, and for those who know their load.
+    Static {
+        /// Runs of a merge, from 2 to 16; `None`: 2.
+        merge_runs: Option<usize>,
+        /// Bytes of runs in a flush: at least those of an index table, at most 3/16 of the memory budget, or the next of these
+        /// limits. `None`: an eighth of the budget, from 2 to 32 MiB.
+        flush_bytes: Option<u64>,
+    },
+    /// By overflow, with larger flushes and more threads (ADOC, FAST'23). For comparison.
+    Adoc,
+}
+
+impl Scheduling {
+    /// Rejects settings that a scheduler cannot work with.
+    pub(crate) fn check(self) -> Result<()> {
+        let runs = MERGE_RUNS_MIN..=MERGE_RUNS_MAX;
+        match self {
+            Scheduling::Static { merge_runs: Some(chosen), .. } if !runs.contains(&chosen) => {
+                Err(Error::input(format!("a merge takes from {MERGE_RUNS_MIN} to {MERGE_RUNS_MAX} runs, not {chosen}")))
+            }
+            Scheduling::Static { flush_bytes: Some(0), .. } => Err(Error::input("a flush of 0 bytes writes nothing")),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn policy(self) -> Policy {
+        match self {
+            Scheduling::Auto => Policy::Auto { elastic: true },
+            Scheduling::AutoFixedLevels => Policy::Auto { elastic: false },
+            Scheduling::Static { .. } => Policy::Static,
+            Scheduling::Adoc => Policy::Adoc,
+        }
+    }
+
+    /// What may be chosen, and where it begins.
+    pub(crate) fn limits(self, tuning: &Tuning) -> Limits {
+        let mut limits = tuning.limits(tuning.setting());
+        if let Scheduling::Static { merge_runs, flush_bytes } = self {
+            limits.rest.merge_runs = merge_runs.unwrap_or(limits.rest.merge_runs);
+            limits.rest.flush_bytes = limits.clamp(flush_bytes.unwrap_or(limits.rest.flush_bytes));
+        }
+        limits
     }
 }
 

@@ -19,6 +19,7 @@ use crate::base::limits::{
 };
 use crate::base::{Error, Result};
 use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
+use crate::engine::tuning::tuner::{Limits, Setting};
 use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
 use crate::levels::builder::TableOptions;
@@ -146,6 +147,10 @@ pub struct Tuning {
     pub reserve_bytes: u64,
     /// Interval at which the statistics page is written; `None` disables it.
     pub stats_interval: Option<Duration>,
+    /// The settings of the scheduler are tuned at this interval...
+    pub tune_interval: Duration,
+    /// ...and return to those at rest after this time without a queue, one step at a time.
+    pub calm_after: Duration,
     /// A planted bug.
     pub canary: Option<Canary>,
 }
@@ -234,6 +239,8 @@ impl Tuning {
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
             reserve_bytes: 2 * flush_bytes as u64 + 4 * MIB as u64,
             stats_interval: Some(Duration::from_secs(1)),
+            tune_interval: Duration::from_millis(250),
+            calm_after: Duration::from_secs(60),
             canary: None,
         }
     }
@@ -276,6 +283,27 @@ impl Tuning {
         self.manifest_bytes = self.manifest_bytes.min(part(64));
         // Recovery reads what was demoted before its flush from the slow tier.
         self.replay_bytes_max = self.replay_bytes_max.min(bytes.saturating_mul(4));
+    }
+
+    /// What the scheduler may choose, and where it begins: a flush takes at least a full index table, and at most so much
+    /// that writers are not slowed before it begins.
+    pub(crate) fn limits(&self, rest: Setting) -> Limits {
+        Limits {
+            rest,
+            flush_bytes_min: self.index_table_bytes as u64,
+            flush_bytes_max: (self.front_bytes_max as u64 / 4 * 3).max(self.flush_bytes),
+            calm_after: self.calm_after,
+        }
+    }
+
+    /// The settings of the scheduler to begin with.
+    pub(crate) fn setting(&self) -> Setting {
+        Setting {
+            merge_runs: self.index_merge_runs,
+            flush_bytes: self.flush_bytes,
+            level_base_bytes: self.level_base_bytes,
+            compactions: self.compactions_max,
+        }
     }
 
     /// Size of the write buffer of an extent, so that it is written in large writes.
@@ -383,6 +411,8 @@ impl Tuning {
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,
             stats_interval: None,
+            tune_interval: Duration::from_millis(1),
+            calm_after: Duration::from_millis(20),
             canary: None,
         }
     }

@@ -38,6 +38,11 @@ impl FastFill {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
     }
 
+    /// How many jobs it would take to demote what is there beyond the goal; 0 while no room is wanted.
+    pub fn jobs_to_demote(self) -> f64 {
+        if self.wants_room() { self.to_free() as f64 / JOB_BYTES as f64 } else { 0.0 }
+    }
+
     fn to_free(self) -> u64 {
         self.bytes.saturating_sub(self.budget / 100 * GOAL_PERCENT)
     }

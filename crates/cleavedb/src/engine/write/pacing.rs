@@ -172,6 +172,11 @@ impl Core {
         self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
     }
 
+    /// How full the front and HL0 are, of 1.
+    pub fn fills(&self, view: &View) -> (f64, f64) {
+        (self.front_stage(view, 0.0).fill, self.hl0_stage(view, 0.0).fill)
+    }
+
     /// The stage that flushes drain. It is full if front memory, unflushed logs (which bound recovery time), or the
     /// queue of sealed index tables is at its limit.
     fn front_stage(&self, view: &View, drain: f64) -> Stage {
@@ -215,7 +220,7 @@ impl Core {
         let weight = self.counters.flushed_weight.load(Ordering::Relaxed) as f64;
         let grown = if weight > 0.0 { flushed / weight } else { 1.0 };
         let coming = unflushed_log_bytes(view, self.work.flushed()).carried.max(view.front_bytes() as u64);
-        let room = hl0_room(stop.saturating_sub(tables), self.settings.tuning.flush_bytes, coming);
+        let room = hl0_room(stop.saturating_sub(tables), self.scheduler.setting().flush_bytes, coming);
         Stage {
             fill: tables as f64 * (1.0 - done) / stop as f64,
             drain: drain * shrunk,

@@ -83,7 +83,8 @@ impl Core {
     pub fn unflushed_bytes_max(&self) -> u64 {
         let part = (self.stored_bytes() / UNFLUSHED_PART).max(self.settings.tuning.unflushed_bytes_min);
         // On a fast tier most logs are flushed before they must leave it, so that it is known which of them are mostly dead.
-        let part = part.min(self.fast.budget() / UNFLUSHED_FAST_PART);
+        let fast = (self.fast.budget() / UNFLUSHED_FAST_PART) as f64 * self.scheduler.flush_growth();
+        let part = part.min(fast as u64);
         let room = self.work.space.garbage_room.load(Ordering::Relaxed) / UNFLUSHED_ROOM_PART;
         // The active log counts as a whole, however little in it is not flushed.
         let least = UNFLUSHED_ROOM_MIN.max(2 * self.settings.tuning.log_bytes_for(self.stored_bytes()));

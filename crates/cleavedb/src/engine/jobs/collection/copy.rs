@@ -36,6 +36,8 @@ impl Collection<'_> {
             let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
             for stretch in coalesce(of_file, COALESCING, place) {
                 self.throttle.pause();
+                // Read and written.
+                self.core.limit_io(2 * (stretch.end - stretch.start));
                 let start = stretch.start;
                 if told_to < end.min(start + AHEAD_BYTES / 2) {
                     let (from, to) = (start.max(told_to), end.min(start + AHEAD_BYTES));

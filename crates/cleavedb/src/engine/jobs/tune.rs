@@ -1,0 +1,73 @@
+//! Tuning: samples the queues and the machine a few times a second, and lets the tuner decide. At the ends of jobs, and in
+//! the thread for logs so that a calm is noticed.
+
+use std::sync::atomic::Ordering;
+
+use crate::engine::core::Core;
+use crate::engine::scheduling::{Decision, Used};
+use crate::engine::tuning::tuner::{Policy, Sample, tune};
+use crate::sched::clock::now;
+
+impl Core {
+    /// Decides anew if it is time; true if that changed a setting. Must not be called with the scheduler's state locked.
+    pub fn tune(&self) -> bool {
+        let scheduler = &self.scheduler;
+        let at = now();
+        if scheduler.policy == Policy::Static {
+            return false;
+        }
+        {
+            let mut state = scheduler.state.lock();
+            if at < state.due {
+                return false;
+            }
+            state.due = at + self.settings.tuning.tune_interval;
+        }
+        let used = self.used();
+        let view = self.published.view();
+        let (merge_queue, flush_queue) = self.queues(&view);
+        let (front_fill, hl0_fill) = self.fills(&view);
+        let mut state = scheduler.state.lock();
+        let setting = scheduler.setting();
+        let before = state.before.replace(used.clone()).unwrap_or_else(|| used.clone());
+        let devices = used.devices_since(&before);
+        self.background_io.review(used.foreground_since(&before), self.pacer.is_limited.load(Ordering::Relaxed));
+        let busier = devices.iter().flatten().map(|load| load.busy).max_by(f64::total_cmp);
+        let mut sample = Sample {
+            merge_queue,
+            flush_queue,
+            processors: used.processors_since(&before),
+            device: busier,
+            waiting: used.waiting_since(&before),
+            front_fill,
+            hl0_fill,
+            ..Sample::default()
+        };
+        match sample.is_calm(&setting) {
+            true => sample.calm = at.saturating_sub(*state.calm_since.get_or_insert(at)),
+            false => state.calm_since = None,
+        }
+        let (bottleneck, next) = tune(scheduler.policy, &scheduler.limits, setting, &sample);
+        if next == setting {
+            return false;
+        }
+        // The next step back follows after another calm.
+        state.calm_since = None;
+        scheduler.set(next);
+        state.keep(Decision { at, bottleneck, sample, devices, setting: next });
+        true
+    }
+
+    fn used(&self) -> Used {
+        let (fast, slow) = (self.dirs.fast(), self.dirs.slow());
+        let dirs = std::iter::once(fast).chain((slow != fast).then_some(slow));
+        let (stall, paced) = (&self.counters.stall_us, &self.counters.paced_us);
+        Used {
+            at: now(),
+            processors: self.storage.processor_time(),
+            devices: dirs.map(|dir| self.storage.device_usage(dir)).collect(),
+            background_bytes: self.background_io.used(),
+            waited_us: [stall, paced].map(|us| us.load(Ordering::Relaxed)).iter().sum(),
+        }
+    }
+}

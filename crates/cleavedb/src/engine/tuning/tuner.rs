@@ -1,0 +1,277 @@
+//! The tuner: pure functions from samples of the queues of background work and of the machine to the settings of the
+//! scheduler (DecouKV, section 4.3; decision record 047). `engine/scheduling.rs` takes the samples and keeps the settings.
+//!
+//! Two queues show what is behind. The *merge queue* (IMQ) holds the runs that wait for a merge, which needs processors; the
+//! *flush queue* (DFQ) what waits to be written: flushes, tables of HL0 and logs to be demoted. A queue that is long while its
+//! resource is busy makes that resource the bottleneck, and the settings give it less to do.
+
+use std::time::Duration;
+
+/// The merge queue is long at more than this many times the runs of one merge.
+const MERGE_SCORE: f64 = 1.5;
+/// The flush queue is long at this many jobs.
+const FLUSH_SCORE: f64 = 3.0;
+/// The processors, or a device, are busy from this share of the time on.
+const PROCESSORS_BUSY: f64 = 0.9;
+const DEVICE_BUSY: f64 = 0.8;
+/// Runs of one merge (IMTN).
+pub(crate) const MERGE_RUNS_MIN: usize = 2;
+pub(crate) const MERGE_RUNS_MAX: usize = 16;
+const MERGE_RUNS_STEP: usize = 2;
+/// Nothing is changed for a queue while writers wait less than this share of the time.
+const WAITING_MIN: f64 = 0.05;
+/// The runs of a merge return to those at rest after this part of the time for all else: merges are soon made up for.
+const MERGES_CALM_PART: u32 = 30;
+/// With [`Policy::Adoc`] a stage overflows from this fill on.
+const OVERFLOWS_AT: f64 = 0.5;
+
+/// How the settings follow the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// As the module says; with `elastic`, the capacities of levels follow the size of flushes.
+    Auto { elastic: bool },
+    /// Never.
+    Static,
+    /// Threads and the size of flushes follow the overflow of stages (ADOC, FAST'23).
+    Adoc,
+}
+
+/// What the scheduler works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Runs are merged once there are this many of similar size (IMTN).
+    pub merge_runs: usize,
+    /// A flush takes about this many bytes of runs (DFTS).
+    pub flush_bytes: u64,
+    /// Capacity of HL1; each level below holds ten times more.
+    pub level_base_bytes: u64,
+    /// Threads that may compact at the same time.
+    pub compactions: usize,
+}
+
+/// What the settings may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Where they begin, and what they return to when it is calm.
+    pub rest: Setting,
+    pub flush_bytes_min: u64,
+    pub flush_bytes_max: u64,
+    /// It has been calm for long after this time without a queue.
+    pub calm_after: Duration,
+}
+
+impl Limits {
+    /// A size of flushes within the limits.
+    pub fn clamp(&self, flush_bytes: u64) -> u64 {
+        flush_bytes.clamp(self.flush_bytes_min, self.flush_bytes_max)
+    }
+
+    /// The capacity of HL1 for flushes of this size: in proportion, but never less than at rest.
+    fn level_base_for(&self, flush_bytes: u64) -> u64 {
+        let grown = u128::from(self.rest.level_base_bytes) * u128::from(flush_bytes);
+        let grown = grown / u128::from(self.rest.flush_bytes.max(1));
+        u64::try_from(grown).unwrap_or(u64::MAX).max(self.rest.level_base_bytes)
+    }
+}
+
+/// What was measured since the last decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Sample {
+    /// Runs and sealed index tables that wait for a merge.
+    pub merge_queue: usize,
+    /// Jobs' worth of flushes, of tables of HL0 beyond their trigger, and of logs to demote.
+    pub flush_queue: f64,
+    /// The share of the time in which processors were busy, of 1; `None` if the system does not say.
+    pub processors: Option<f64>,
+    /// The same of the busier device.
+    pub device: Option<f64>,
+    /// The share of the time that writers waited.
+    pub waiting: f64,
+    /// How full memory of the front and HL0 are, of 1.
+    pub front_fill: f64,
+    pub hl0_fill: f64,
+    /// How long it has been calm, this sample included.
+    pub calm: Duration,
+}
+
+/// What holds background work up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bottleneck {
+    None,
+    Processors,
+    Devices,
+    /// Both: writers are paced, and stopped at the limits (section 4.3.3; `write/pacing.rs`).
+    Both,
+    /// It has been calm for a short while.
+    Calm,
+    /// It has been calm for long.
+    LongCalm,
+}
+
+impl Sample {
+    /// True if nothing waits: neither a queue nor a writer.
+    pub fn is_calm(&self, setting: &Setting) -> bool {
+        self.merge_queue <= setting.merge_runs && self.flush_queue < 1.0 && self.waiting == 0.0
+    }
+
+    /// What holds background work up.
+    pub fn bottleneck(&self, setting: &Setting, limits: &Limits) -> Bottleneck {
+        let is_busy = |share: Option<f64>, from: f64| share.is_none_or(|share| share >= from);
+        let merges_wait = self.merge_queue as f64 / setting.merge_runs as f64 > MERGE_SCORE;
+        let matters = self.waiting >= WAITING_MIN;
+        let processors = matters && merges_wait && is_busy(self.processors, PROCESSORS_BUSY);
+        let devices = matters && self.flush_queue >= FLUSH_SCORE && is_busy(self.device, DEVICE_BUSY);
+        match (processors, devices) {
+            (true, true) => Bottleneck::Both,
+            (true, false) => Bottleneck::Processors,
+            (false, true) => Bottleneck::Devices,
+            (false, false) if self.calm >= limits.calm_after => Bottleneck::LongCalm,
+            (false, false) if self.calm >= limits.calm_after / MERGES_CALM_PART => Bottleneck::Calm,
+            (false, false) => Bottleneck::None,
+        }
+    }
+}
+
+/// The next settings. O(1).
+pub(crate) fn tune(policy: Policy, limits: &Limits, setting: Setting, sample: &Sample) -> (Bottleneck, Setting) {
+    let bottleneck = sample.bottleneck(&setting, limits);
+    let next = match policy {
+        Policy::Static => setting,
+        Policy::Adoc => follow_overflow(limits, setting, sample),
+        Policy::Auto { elastic } => {
+            let next = relieve(bottleneck, limits, setting);
+            let level_base_bytes =
+                if elastic { limits.level_base_for(next.flush_bytes) } else { limits.rest.level_base_bytes };
+            Setting { level_base_bytes, ..next }
+        }
+    };
+    (bottleneck, next)
+}
+
+/// Gives the bottleneck less to do.
+fn relieve(bottleneck: Bottleneck, limits: &Limits, setting: Setting) -> Setting {
+    let rest = limits.rest;
+    let (merge_runs, flush_bytes) = match bottleneck {
+        Bottleneck::None | Bottleneck::Both => (setting.merge_runs, setting.flush_bytes),
+        // Merges join more runs at once. The paper's flushes become smaller without an end; here those smaller than at rest
+        // cost more processor time in compactions than they spare in merges.
+        Bottleneck::Processors => (
+            setting.merge_runs + MERGE_RUNS_STEP,
+            (setting.flush_bytes / 2).max(rest.flush_bytes.min(setting.flush_bytes)),
+        ),
+        // More is merged in memory, and larger flushes make fewer and larger tables.
+        Bottleneck::Devices => (setting.merge_runs.saturating_sub(MERGE_RUNS_STEP), setting.flush_bytes * 2),
+        Bottleneck::Calm => {
+            (setting.merge_runs.saturating_sub(MERGE_RUNS_STEP).max(rest.merge_runs), setting.flush_bytes)
+        }
+        Bottleneck::LongCalm => (rest.merge_runs, (setting.flush_bytes / 2).max(rest.flush_bytes)),
+    };
+    let merge_runs = merge_runs.clamp(MERGE_RUNS_MIN, MERGE_RUNS_MAX);
+    Setting { merge_runs, flush_bytes: limits.clamp(flush_bytes), ..setting }
+}
+
+/// The front overflows: larger flushes. HL0 overflows: smaller ones, and more threads. Else one step back.
+fn follow_overflow(limits: &Limits, setting: Setting, sample: &Sample) -> Setting {
+    let rest = limits.rest;
+    let (flush_bytes, compactions) = if sample.hl0_fill >= OVERFLOWS_AT {
+        (setting.flush_bytes / 2, setting.compactions + 1)
+    } else if sample.front_fill >= OVERFLOWS_AT {
+        (setting.flush_bytes * 2, setting.compactions)
+    } else {
+        (rest.flush_bytes, setting.compactions.saturating_sub(1))
+    };
+    Setting { flush_bytes: limits.clamp(flush_bytes), compactions: compactions.clamp(1, rest.compactions), ..setting }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REST: Setting = Setting { merge_runs: 2, flush_bytes: 32, level_base_bytes: 256, compactions: 3 };
+    const LIMITS: Limits =
+        Limits { rest: REST, flush_bytes_min: 8, flush_bytes_max: 64, calm_after: Duration::from_secs(60) };
+
+    fn sample(merge_queue: usize, flush_queue: f64) -> Sample {
+        let (processors, device) = (Some(1.0), Some(1.0));
+        Sample { merge_queue, flush_queue, processors, device, waiting: 0.1, ..Sample::default() }
+    }
+
+    fn calm(seconds: u64) -> Sample {
+        Sample { calm: Duration::from_secs(seconds), waiting: 0.0, ..sample(0, 0.0) }
+    }
+
+    #[test]
+    fn a_long_queue_at_a_busy_resource_is_a_bottleneck_if_writers_wait() {
+        use Bottleneck::{Both, Calm, Devices, LongCalm, None as Free, Processors};
+        let cases = [
+            (sample(0, 0.0), Free),
+            (sample(3, 2.9), Free),
+            (sample(4, 2.9), Processors),
+            (sample(3, 3.0), Devices),
+            (sample(4, 3.0), Both),
+            (Sample { waiting: 0.04, ..sample(4, 3.0) }, Free),
+            (Sample { processors: Some(0.89), ..sample(9, 0.0) }, Free),
+            (Sample { processors: Some(0.5), ..sample(9, 3.0) }, Devices),
+            (Sample { device: Some(0.79), ..sample(0, 9.0) }, Free),
+            (Sample { processors: None, device: None, ..sample(4, 3.0) }, Both),
+            (calm(1), Free),
+            (calm(2), Calm),
+            (calm(59), Calm),
+            (calm(60), LongCalm),
+            // A queue ends the calm.
+            (Sample { calm: Duration::from_secs(60), ..sample(4, 0.0) }, Processors),
+        ];
+        for (sample, wanted) in cases {
+            assert_eq!(sample.bottleneck(&REST, &LIMITS), wanted, "{sample:?}");
+        }
+        let wide = Setting { merge_runs: 4, ..REST };
+        assert_eq!([6, 7].map(|runs| sample(runs, 0.0).bottleneck(&wide, &LIMITS)), [Free, Processors]);
+        let quiet = |merge_queue, flush_queue| Sample { waiting: 0.0, ..sample(merge_queue, flush_queue) };
+        assert!(quiet(2, 0.9).is_calm(&REST));
+        let disturbed = [quiet(3, 0.0), quiet(0, 1.0), Sample { waiting: 0.01, ..quiet(0, 0.0) }];
+        assert!(disturbed.iter().all(|sample| !sample.is_calm(&REST)));
+    }
+
+    /// Runs of a merge, bytes of a flush and of HL1 after each of these samples in turn.
+    fn course(policy: Policy, samples: &[Sample]) -> Vec<(usize, u64, u64)> {
+        let mut setting = REST;
+        let step = |sample: &Sample| {
+            setting = tune(policy, &LIMITS, setting, sample).1;
+            (setting.merge_runs, setting.flush_bytes, setting.level_base_bytes)
+        };
+        samples.iter().map(step).collect()
+    }
+
+    #[test]
+    fn settings_relieve_the_bottleneck_within_their_limits_and_return_when_it_is_calm() {
+        let (processors, devices) = (sample(99, 0.0), sample(0, 9.0));
+        let auto = Policy::Auto { elastic: true };
+        let busy = course(auto, &[processors, processors, calm(2), calm(2), calm(2), calm(60)]);
+        assert_eq!(busy, [(4, 32, 256), (6, 32, 256), (4, 32, 256), (2, 32, 256), (2, 32, 256), (2, 32, 256)]);
+        assert_eq!(course(auto, &[processors; 9]).last(), Some(&(16, 32, 256)));
+        let samples = [processors, devices, devices, calm(2), calm(60), calm(60)];
+        let elastic = course(auto, &samples);
+        assert_eq!(elastic, [(4, 32, 256), (2, 64, 512), (2, 64, 512), (2, 64, 512), (2, 32, 256), (2, 32, 256)]);
+        assert_eq!(course(auto, &[devices, processors]), [(2, 64, 512), (4, 32, 256)]);
+        let rigid = course(Policy::Auto { elastic: false }, &samples);
+        assert!(rigid.iter().all(|setting| setting.2 == 256) && rigid[1].1 == 64);
+        // Neither helps the other.
+        assert_eq!(course(auto, &[sample(99, 9.0)]), [(2, 32, 256)]);
+        assert_eq!(course(Policy::Static, &samples), [(2, 32, 256); 6]);
+    }
+
+    #[test]
+    fn by_overflow_the_front_makes_flushes_larger_and_hl0_makes_them_smaller_and_adds_threads() {
+        let mut setting = Setting { compactions: 1, ..REST };
+        let mut step = |front_fill, hl0_fill| {
+            let sample = Sample { front_fill, hl0_fill, ..Sample::default() };
+            setting = tune(Policy::Adoc, &LIMITS, setting, &sample).1;
+            (setting.flush_bytes, setting.compactions)
+        };
+        let fills = [(0.5, 0.0), (0.9, 0.1), (0.9, 0.5), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.4, 0.4)];
+        assert_eq!(
+            fills.map(|(front, hl0)| step(front, hl0)),
+            [(64, 1), (64, 1), (32, 2), (16, 3), (8, 3), (8, 3), (32, 2), (32, 1)]
+        );
+    }
+}

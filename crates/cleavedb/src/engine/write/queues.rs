@@ -1,0 +1,21 @@
+//! The queues of background work (DecouKV, section 4.3.1), as the scheduler's tuner and the statistics see them.
+
+use crate::engine::core::Core;
+use crate::engine::view::View;
+use crate::engine::write::pacing::unflushed_log_bytes;
+
+impl Core {
+    /// The runs and sealed index tables that wait for a merge (IMQ), and the jobs' worth of what waits to be written (DFQ): of
+    /// flushes, of tables of HL0 beyond their trigger, and of logs to demote. O(runs + logs).
+    pub fn queues(&self, view: &View) -> (usize, f64) {
+        let setting = self.scheduler.setting();
+        let weight: u64 = view.runs.iter().map(|run| run.weight()).sum();
+        let logs = unflushed_log_bytes(view, self.work.flushed()).all;
+        let jobs = |bytes: u64, each: u64| bytes as f64 / each.max(1) as f64;
+        let flushes = jobs(weight, setting.flush_bytes).max(jobs(logs, self.unflushed_bytes_max()));
+        let trigger = self.settings.tuning.hl0_compact_tables;
+        let hl0 = view.version.levels()[0].tables().len().saturating_sub(trigger);
+        let demotions = if self.dirs.are_apart() { self.fast_fill().jobs_to_demote() } else { 0.0 };
+        (view.runs.len() + view.sealed.len(), flushes + jobs(hl0 as u64, trigger as u64) + demotions)
+    }
+}
