@@ -1,6 +1,7 @@
 //! The thread that crashes the machine at a random moment: it sleeps, takes an image of the disk and halts the old one.
 //! The simulation starts it.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use cleavedb::testing::{self, SimDisk};
 
 use crate::ledger::Page;
 use crate::operation::Crash;
+use crate::plan::FAST;
 use crate::world::World;
 
 /// The image of the disk at the moment of a crash, and the ledger at that moment.
@@ -25,8 +27,17 @@ pub struct Image {
 pub fn image_of(disk: &SimDisk, crash: Crash) -> SimDisk {
     match crash {
         Crash::Process => disk.process_crash(),
-        Crash::Power(seed) => disk.power_loss(seed),
+        // With two disks, one of them may lose power alone.
+        Crash::Power(seed) => match seed % 4 {
+            0 if has_two(disk) => disk.power_loss_of(seed, |directory| directory == Path::new(FAST)),
+            1 if has_two(disk) => disk.power_loss_of(seed, |directory| directory != Path::new(FAST)),
+            _ => disk.power_loss(seed),
+        },
     }
+}
+
+fn has_two(disk: &SimDisk) -> bool {
+    disk.files().iter().any(|(path, _)| path.starts_with(FAST))
 }
 
 /// A pending crash.

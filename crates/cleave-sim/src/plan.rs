@@ -1,13 +1,16 @@
 //! The settings of a run, all determined by its seed: number of clients, log backend, options, sizes, disk faults.
 
+use std::time::Duration;
+
 use cleavedb::testing::{Canary, Tuning};
-use cleavedb::{Compression, Durability, LogBackend, Options};
+use cleavedb::{Compression, Durability, LogBackend, Options, Scheduling};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
 
 /// The fast directory of runs with several.
-const FAST: &str = "/fast";
+/// The fast directory, of a database with two.
+pub const FAST: &str = "/fast";
 
 /// Which logs the runs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -67,7 +70,7 @@ impl Plan {
                 Durability::Buffered,
                 Durability::Buffered,
                 Durability::Sync,
-                Durability::Interval(std::time::Duration::from_millis(5)),
+                Durability::Interval(Duration::from_millis(5)),
             ]),
             compression: *rng.pick(&[Compression::Lz4, Compression::None]),
             block_size: *rng.pick(&[512, 4096, 4096]),
@@ -83,10 +86,24 @@ impl Plan {
         matches!(self.durability, Durability::Sync)
     }
 
-    /// The options to open with for writing: other directories in each epoch, and another budget of the fast tier.
+    /// The options to open with for writing: in each epoch other directories, another budget of the fast tier, and another way
+    /// to schedule background work.
     pub fn options(&self, epoch: u64) -> Options {
         let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7469_6572);
-        let options = self.checkpoint_options();
+        let mut scheduled = Rng::of(self.seed.wrapping_add(epoch), 0x7363_6865);
+        let fixed = |merge_runs, flush_bytes| Scheduling::Static { merge_runs, flush_bytes: Some(flush_bytes) };
+        let policies = [
+            Scheduling::Auto,
+            Scheduling::Auto,
+            Scheduling::AutoFixedLevels,
+            Scheduling::Adoc,
+            fixed(Some(4), 4 << 10),
+            fixed(None, 1 << 20),
+        ];
+        let options = self
+            .checkpoint_options()
+            .scheduling(*scheduled.pick(&policies))
+            .background_io_limit(*scheduled.pick(&[None, None, Some(1 << 20), Some(64 << 20)]));
         if !self.two_directories {
             return options;
         }
@@ -96,6 +113,22 @@ impl Plan {
             true => options.fast_bytes(*rng.pick(&[400 << 10, 700 << 10, 2 << 20])),
             false => options,
         }
+    }
+
+    /// How long an operation on each directory takes in an epoch: two disks are not equally fast.
+    pub fn latencies(&self, epoch: u64) -> Vec<(&'static str, Duration)> {
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x6c61_7465);
+        let mut drawn = |of: &[u64]| Duration::from_micros(*rng.pick(of));
+        match self.two_directories {
+            true => vec![(FAST, drawn(&[0, 0, 2])), ("/slow", drawn(&[0, 0, 20, 200])), ("/other", drawn(&[0, 40]))],
+            false => Vec::new(),
+        }
+    }
+
+    /// The directory on whose disk faults occur, if the database has two and only one of them fails.
+    pub fn failing_directory(&self, drawn: u64) -> Option<&'static str> {
+        let directories = [None, Some(FAST), Some("/slow"), Some("/other")];
+        directories[drawn as usize % directories.len()].filter(|_| self.two_directories)
     }
 
     /// The options to look at the database, wherever its files lie.

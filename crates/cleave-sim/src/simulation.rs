@@ -6,7 +6,7 @@
 //! database is still being opened at that moment, the next epoch recovers from an interrupted recovery.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -185,6 +185,9 @@ impl Simulation {
     fn epoch(&mut self) -> Result<(), Failure> {
         self.epoch += 1;
         lock(&self.progress).report.epochs += 1;
+        for (directory, latency) in self.plan.latencies(self.epoch) {
+            self.disk.set_latency(Path::new(directory), latency);
+        }
         let checkpoints = Checkpoints::new(&self.disk, self.plan.checkpoint_options(), self.tuning(), self.epoch);
         let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_checkpoints(checkpoints.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
@@ -414,8 +417,16 @@ impl Simulation {
                 _ => faults.fail_write_after = Some(soon),
             },
             Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
-            Tolerance::NoSpace => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
+            Tolerance::NoSpace => match self.plan.failing_directory(self.rng.next()) {
+                None => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
+                Some(directory) => {
+                    let directory = Path::new(directory);
+                    let used = self.disk.used_in(directory);
+                    self.disk.set_directory_capacity(directory, Some(used + soon * 1000));
+                }
+            },
         }
+        faults.within = self.plan.failing_directory(self.rng.next()).map(PathBuf::from);
         self.note(format!("disk faults injected: {how:?}"));
         self.disk.set_faults(faults);
     }
@@ -424,6 +435,9 @@ impl Simulation {
     fn mend_disk(&self) {
         self.disk.clear_faults();
         self.disk.set_capacity(None);
+        for (directory, _) in self.plan.latencies(self.epoch) {
+            self.disk.set_directory_capacity(Path::new(directory), None);
+        }
     }
 
     /// Starts the thread that crashes the machine after a random time.

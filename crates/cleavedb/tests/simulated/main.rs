@@ -27,6 +27,7 @@ mod values;
 mod surveys;
 mod ranges;
 mod scanned;
+mod scheduling;
 mod compressed;
 mod fetches;
 mod checkpoints;

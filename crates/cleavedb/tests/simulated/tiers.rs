@@ -1,10 +1,13 @@
 //! Directories that change between opens, and the budget of the fast tier.
 
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, Storage, Tuning};
-use cleavedb::{Db, Durability, Error, Options, Result};
+use cleavedb::testing::{self, Faults, SimDisk, Storage, Tuning};
+use cleavedb::{Db, Durability, Error, Options, Result, WriteBatch};
 
 use crate::support::{BACKENDS, crash_before, in_world, lose_power, taken, unflushed, value};
 
@@ -111,6 +114,120 @@ fn a_crash_at_any_step_of_a_move_loses_nothing_and_the_move_is_finished_later() 
         });
     }
     assert!(interrupted > 20, "{interrupted}");
+}
+
+/// Numbers in order, each with the value of its key and, in the same batch, as the last one.
+fn write_numbers(db: &Db, numbers: Range<u64>, acknowledged: &AtomicU64) {
+    for number in numbers {
+        let mut batch = WriteBatch::new();
+        batch.put(&db.default_keyspace(), format!("{number:05}"), value(&number.to_string(), 700));
+        batch.put(&db.default_keyspace(), "last", number.to_string());
+        db.write(batch).unwrap();
+        acknowledged.store(number + 1, Ordering::SeqCst);
+    }
+}
+
+/// How many numbers there are: all up to the last one.
+fn count_numbers(db: &Db) -> u64 {
+    let last: Option<u64> = db.get("last").unwrap().map(|last| String::from_utf8_lossy(&last).parse().unwrap());
+    let count = last.map_or(0, |last| last + 1);
+    let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).filter(|(key, _)| &key[..] != b"last").collect();
+    assert_eq!(found.len() as u64, count, "the last number is {last:?}");
+    for (number, (key, of_key)) in found.iter().enumerate() {
+        assert_eq!((&key[..], &of_key[..]), (format!("{number:05}").as_bytes(), &value(&number.to_string(), 700)[..]));
+    }
+    count
+}
+
+/// Two disks of different speed. At any sync one of them loses its power, and with it what it was not asked to sync, while the other
+/// keeps all: no address may lead to what is lost, and nothing acknowledged as durable may be missing.
+#[test]
+fn either_disk_may_lose_power_alone_while_logs_move_to_the_slower_one() {
+    const NUMBERS: u64 = 450;
+    let mut demoted = 0;
+    for seed in 0..3 {
+        demoted += in_world(seed, move || {
+            let disk = SimDisk::new();
+            disk.set_latency(Path::new("/slow"), Duration::from_micros(50));
+            // Acknowledged writes and the disk, at some of the syncs.
+            let images: Arc<Mutex<Vec<(u64, SimDisk)>>> = Arc::default();
+            let acknowledged = Arc::new(AtomicU64::new(0));
+            let (into, so_far, syncs) = (images.clone(), acknowledged.clone(), AtomicU64::new(seed));
+            disk.on_sync(move |disk, _| {
+                let sync = syncs.fetch_add(1, Ordering::SeqCst);
+                if sync % 53 == 0 {
+                    let loses_fast = sync / 53 % 2 == 0;
+                    let image = disk.power_loss_of(sync, |lost| (lost == Path::new("/db")) == loses_fast);
+                    into.lock().unwrap().push((so_far.load(Ordering::SeqCst), image));
+                }
+            });
+            let options = Options::new().slow_dir("/slow").fast_bytes(400 << 10).durability(Durability::Sync);
+            let db = open_at(&disk, options.clone(), Tuning::tiny()).unwrap();
+            write_numbers(&db, 0..NUMBERS, &acknowledged);
+            let demoted = db.stats().tiers.bytes_moved;
+            db.close().unwrap();
+            disk.clear_on_sync();
+            let images = std::mem::take(&mut *images.lock().unwrap());
+            assert!(images.len() > 5, "{}", images.len());
+            for (durable, image) in images {
+                let db = match open_at(&image, options.clone(), Tuning::tiny()) {
+                    Ok(db) => db,
+                    // Nothing was acknowledged yet, and one of the directories is not there.
+                    Err(error) => {
+                        assert!(durable == 0, "{durable}: {error}");
+                        continue;
+                    }
+                };
+                let count = count_numbers(&db);
+                assert!(count >= durable, "{count} of {durable}");
+                write_numbers(&db, count..count + 10, &AtomicU64::new(0));
+                assert_eq!(count_numbers(&db), count + 10);
+                db.close().unwrap();
+                let report = testing::check(Arc::new(image), Path::new("/db"), &options).unwrap();
+                assert_eq!(report.problems, []);
+            }
+            demoted
+        });
+    }
+    assert!(demoted > 100_000, "{demoted}");
+}
+
+/// A disk that is gone or fails: what lies on the other one is still read, and errors name the one that fails.
+#[test]
+fn a_disk_that_fails_concerns_only_what_lies_there() {
+    in_world(2, || {
+        let disk = SimDisk::new();
+        let options = Options::new().slow_dir("/slow").fast_bytes(4 << 20);
+        let db = open_at(&disk, options.clone(), unflushed()).unwrap();
+        let numbers = AtomicU64::new(0);
+        write_numbers(&db, 0..40, &numbers);
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        // The caches may not answer.
+        db.close().unwrap();
+        let db = open_at(&disk, options, unflushed()).unwrap();
+        write_numbers(&db, 40..60, &numbers);
+        let within = Some("/slow".into());
+        disk.set_faults(Faults { fail_read_one_in: Some(1), within, ..Faults::default() });
+        let error = db.get("00001").unwrap_err();
+        assert!(error.to_string().contains("/slow/"), "{error}");
+        assert_eq!(&*db.get("00050").unwrap().unwrap(), &value("50", 700)[..]);
+        write_numbers(&db, 60..70, &numbers);
+        disk.clear_faults();
+        assert_eq!(count_numbers(&db), 70);
+        // Where tables cannot be written, writes stop with an error that says so, and what was acknowledged is there.
+        let within = Some("/slow".into());
+        disk.set_faults(Faults { fail_write_after: Some(0), lasting: true, within, ..Faults::default() });
+        let error = db.compact_range(&db.default_keyspace(), ..).unwrap_err();
+        assert!(error.to_string().contains("/slow/"), "{error}");
+        assert_eq!(count_numbers(&db), 70);
+        drop(db);
+        disk.clear_faults();
+        let options = Options::new().slow_dir("/slow").fast_bytes(4 << 20);
+        let db = open_at(&disk, options, unflushed()).unwrap();
+        assert_eq!(count_numbers(&db), 70);
+        db.close().unwrap();
+    });
 }
 
 /// A database that gets a fast directory, another one, and is in one directory again.

@@ -1,6 +1,8 @@
 //! Faults of the simulated disk: which of the coming operations fail, and how. Set with
 //! [`SimDisk::set_faults`](super::SimDisk::set_faults); the disk asks before each operation.
 
+use std::path::{Path, PathBuf};
+
 use crate::sched::random::Random;
 
 /// A plan of failures from now on; by default there are none. Failures are I/O errors, except for missing space.
@@ -23,6 +25,9 @@ pub struct Faults {
     /// All files together can grow by this many bytes, then there is no space. Freed space is not available again until
     /// the faults are cleared; [`SimDisk::set_capacity`](super::SimDisk::set_capacity) is the complete model of a full disk.
     pub no_space_after_bytes: Option<u64>,
+    /// Only operations on files in this directory fail, as if it lay on a disk of its own; missing space is everywhere. By
+    /// default all directories are concerned.
+    pub within: Option<PathBuf>,
     /// After its first failure a write, sync, rename or other directory operation always fails. Otherwise the next one succeeds.
     pub lasting: bool,
     /// Seed of all random choices.
@@ -40,6 +45,11 @@ impl FaultState {
     pub(super) fn new(plan: Faults) -> FaultState {
         let random = Random::new(plan.seed);
         FaultState { plan, random }
+    }
+
+    /// True if operations on a path may fail.
+    pub(super) fn reach(&self, path: &Path) -> bool {
+        self.plan.within.as_ref().is_none_or(|directory| path.starts_with(directory))
     }
 
     pub(super) fn write_fails(&mut self) -> bool {

@@ -2,6 +2,9 @@
 //!
 //! Called by [`SimDisk`](super::SimDisk).
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use super::directory::Directory;
 use super::fault::{FaultState, Faults};
 use super::inode::{Inode, Survival};
@@ -16,8 +19,8 @@ impl State {
         image
     }
 
-    /// A state that the disk may hold after a power loss.
-    pub(super) fn after_power_loss(&self, seed: u64) -> State {
+    /// A state that the disk may hold after a power loss that concerns some directories.
+    pub(super) fn after_power_loss(&self, seed: u64, lose: &dyn Fn(&Path) -> bool) -> State {
         let mut random = Random::new(seed);
         let survival = match random.below(3) {
             0 => Survival::Nothing,
@@ -26,12 +29,23 @@ impl State {
         };
         let mut image = self.clone();
         image.reset_machine();
-        for directory in image.directories.values_mut() {
-            *directory = Directory::settled(directory.after_power_loss(survival, &mut random));
+        let mut kept = BTreeSet::new();
+        for (path, directory) in &mut image.directories {
+            let names = match lose(path) {
+                true => directory.after_power_loss(survival, &mut random),
+                false => {
+                    kept.extend(directory.names().values().copied());
+                    directory.names().clone()
+                }
+            };
+            *directory = Directory::settled(names);
         }
         image.forget_unreachable();
-        for inode in image.inodes.values_mut() {
-            *inode = Inode::settled(inode.after_power_loss(survival, &mut random));
+        for (number, inode) in &mut image.inodes {
+            *inode = Inode::settled(match kept.contains(number) {
+                true => inode.content().clone(),
+                false => inode.after_power_loss(survival, &mut random),
+            });
         }
         image
     }

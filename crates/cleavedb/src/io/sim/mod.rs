@@ -16,6 +16,7 @@ mod fault;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -82,7 +83,13 @@ impl SimDisk {
     /// keep all but the newest changes (the first lost one may be torn), a third keep some changes and not others. Of
     /// the unsynced operations on the names in a directory, a prefix remains.
     pub fn power_loss(&self, seed: u64) -> SimDisk {
-        SimDisk::with_state(self.state().after_power_loss(seed))
+        SimDisk::with_state(self.state().after_power_loss(seed, &|_| true))
+    }
+
+    /// The disk after a loss of power of those directories alone that `lose` accepts, as if they lay on disks of their own:
+    /// these as after [`power_loss`](SimDisk::power_loss), the others with all that was written.
+    pub fn power_loss_of(&self, seed: u64, lose: impl Fn(&Path) -> bool) -> SimDisk {
+        SimDisk::with_state(self.state().after_power_loss(seed, &lose))
     }
 
     /// Turns the machine off: every later call on this disk fails, writes to mappings are discarded, and locks are
@@ -120,6 +127,11 @@ impl SimDisk {
             Some(bytes) => capacities.insert(directory.to_owned(), bytes),
             None => capacities.remove(directory),
         };
+    }
+
+    /// How long each operation on a directory and its files takes, in virtual time; not at all by default.
+    pub fn set_latency(&self, directory: &Path, latency: Duration) {
+        self.state().latencies.insert(directory.to_owned(), latency);
     }
 
     /// Sets the memory that the system can give to the process; none at first, so that logs bypass the page cache.

@@ -524,6 +524,60 @@ fn disk_calls_are_yield_points_of_a_simulation() {
     assert!(orders.len() > 4, "{orders:?}");
 }
 
+/// A disk with a second directory, and an unsynced file in each.
+fn two_disks() -> (SimDisk, [Arc<dyn File>; 2]) {
+    let disk = disk();
+    disk.create_dir_all(Path::new("/other")).unwrap();
+    let file = |dir: &str| {
+        let file = disk.create(&Path::new(dir).join("a"), Access::Buffered).unwrap();
+        disk.sync_dir(Path::new(dir)).unwrap();
+        file.write_at(b"unsynced", 0).unwrap();
+        file
+    };
+    let files = [file(DIR), file("/other")];
+    (disk, files)
+}
+
+#[test]
+fn one_directory_may_lose_power_alone() {
+    let (disk, _files) = two_disks();
+    let contents = |seed| {
+        let image = disk.power_loss_of(seed, |lost| lost == Path::new("/other"));
+        (content(&image, "a"), image.read_file(Path::new("/other/a")))
+    };
+    let outcomes: BTreeSet<_> = (0..50).map(contents).collect();
+    let whole = Some(b"unsynced".to_vec());
+    assert!(outcomes.iter().all(|(kept, _)| *kept == whole));
+    assert!(outcomes.contains(&(whole.clone(), Some(Vec::new()))) && outcomes.contains(&(whole.clone(), whole)));
+}
+
+#[test]
+fn faults_may_concern_one_directory() {
+    let (disk, [here, other]) = two_disks();
+    let within = Some("/other".into());
+    let faults =
+        Faults { fail_read_one_in: Some(1), fail_write_after: Some(0), lasting: true, within, ..Faults::default() };
+    disk.set_faults(faults);
+    assert!(here.read_at(&mut [0; 4], 0).is_ok() && here.write_at(b"x", 0).is_ok());
+    assert!(other.read_at(&mut [0; 4], 0).is_err() && other.write_at(b"x", 0).is_err());
+}
+
+#[test]
+fn each_operation_takes_the_time_of_its_directory() {
+    let took = crate::sched::sim::simulate(1, || {
+        let (disk, files) = two_disks();
+        disk.set_latency(Path::new("/other"), Duration::from_millis(7));
+        files.map(|file| {
+            let began = crate::sched::clock::now();
+            file.write_at(b"x", 0).unwrap();
+            file.sync().unwrap();
+            crate::sched::clock::now() - began
+        })
+    });
+    let [here, other] = took.unwrap();
+    assert!(here < Duration::from_millis(1) && other >= Duration::from_millis(14), "{here:?}, {other:?}");
+}
+
 #[test]
 fn a_punched_hole_reads_as_zeros_takes_no_space_and_is_filled_by_a_write() {
     let disk = disk();

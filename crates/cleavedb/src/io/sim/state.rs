@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::content::{Content, PAGE};
 use super::directory::{Directory, InodeNumber};
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) faults: FaultState,
     pub(super) capacity: Option<u64>,
     pub(super) directory_capacities: BTreeMap<PathBuf, u64>,
+    /// How long each operation on a directory and its files takes.
+    pub(super) latencies: BTreeMap<PathBuf, Duration>,
     pub(super) available_memory: u64,
     pub(super) can_map: bool,
     pub(super) can_link: bool,
@@ -52,6 +55,7 @@ impl State {
             faults: FaultState::new(Faults::default()),
             capacity: None,
             directory_capacities: BTreeMap::new(),
+            latencies: BTreeMap::new(),
             available_memory: 0,
             can_map: true,
             can_link: true,
@@ -66,6 +70,12 @@ impl State {
     pub(super) fn unique_number(&mut self) -> u64 {
         self.next_inode += 1;
         Random::new(self.next_inode).draw().max(1)
+    }
+
+    /// How long an operation on a path takes.
+    pub(super) fn latency_of(&self, path: &Path) -> Duration {
+        let own = self.latencies.get(path).or_else(|| self.latencies.get(path.parent()?));
+        own.copied().unwrap_or_default()
     }
 
     /// Fails if the machine is off.
@@ -162,7 +172,7 @@ impl State {
             return Err(Error::io(to, "rename", io::ErrorKind::IsADirectory.into()));
         }
         self.check_directory(from, "rename")?;
-        if self.faults.rename_lacks_space() {
+        if self.faults.reach(from) && self.faults.rename_lacks_space() {
             return Err(Error::NoSpace { path: from.to_owned() });
         }
         let order = self.next_order();
@@ -228,7 +238,7 @@ impl State {
 
     pub(super) fn sync_dir(&mut self, path: &Path) -> Result<()> {
         self.check_descriptor(path, "open")?;
-        if self.faults.sync_fails() {
+        if self.faults.reach(path) && self.faults.sync_fails() {
             return Err(io_error(path, "sync directory"));
         }
         let Some(directory) = self.directories.get_mut(path) else {
@@ -240,7 +250,7 @@ impl State {
     }
 
     fn check_directory(&mut self, path: &Path, operation: &'static str) -> Result<()> {
-        if self.faults.directory_fails() { Err(io_error(path, operation)) } else { Ok(()) }
+        if self.faults.reach(path) && self.faults.directory_fails() { Err(io_error(path, operation)) } else { Ok(()) }
     }
 
     pub(super) fn lock(&mut self, path: &Path) -> Result<()> {
@@ -295,7 +305,7 @@ impl State {
     /// Fails an open for reading like a read.
     pub(super) fn check_open(&mut self, path: &Path) -> Result<()> {
         self.check_descriptor(path, "open")?;
-        if self.faults.read_fails() { Err(io_error(path, "open")) } else { Ok(()) }
+        if self.faults.reach(path) && self.faults.read_fails() { Err(io_error(path, "open")) } else { Ok(()) }
     }
 
     fn check_descriptor(&mut self, path: &Path, operation: &'static str) -> Result<()> {
@@ -307,7 +317,7 @@ impl State {
 
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.reads += 1;
-        if self.faults.read_fails() {
+        if self.faults.reach(path) && self.faults.read_fails() {
             return Err(io_error(path, "read"));
         }
         Ok(self.inode(number).content().read(buffer, offset))
@@ -316,7 +326,7 @@ impl State {
     /// A write that fails or runs out of space may have written some of its sectors.
     pub(super) fn write(&mut self, number: InodeNumber, path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
         let space = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
-        let (reached, result) = if self.faults.write_fails() {
+        let (reached, result) = if self.faults.reach(path) && self.faults.write_fails() {
             let reached = self.faults.random().below(space as u64 + 1) as usize;
             (reached, Err(io_error(path, "write")))
         } else if space < bytes.len() {
@@ -333,7 +343,7 @@ impl State {
     }
 
     pub(super) fn allocate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
-        if self.faults.write_fails() {
+        if self.faults.reach(path) && self.faults.write_fails() {
             return Err(io_error(path, "allocate"));
         }
         let grows = len.saturating_sub(self.inode(number).len());
@@ -350,7 +360,7 @@ impl State {
     }
 
     pub(super) fn truncate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
-        if self.faults.write_fails() {
+        if self.faults.reach(path) && self.faults.write_fails() {
             return Err(io_error(path, "truncate"));
         }
         let order = self.next_order();
@@ -360,7 +370,7 @@ impl State {
 
     pub(super) fn sync(&mut self, number: InodeNumber, path: &Path) -> Result<()> {
         let inode = self.inodes.get_mut(&number).expect("a file stays in the table while it has a name or a handle");
-        if self.faults.sync_fails() {
+        if self.faults.reach(path) && self.faults.sync_fails() {
             inode.sync_failed(self.faults.random());
             return Err(io_error(path, "sync"));
         }

@@ -13,6 +13,7 @@ use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
 use crate::io::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
 use crate::sched::sim::yield_point;
+use crate::sched::thread::sleep;
 
 /// How a file was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,12 @@ enum Mode {
 }
 
 impl SimDisk {
+    /// Lets other threads run, for as long as an operation on this path takes.
+    fn take_time(&self, path: &Path) {
+        let latency = self.state().latency_of(path);
+        if latency.is_zero() { yield_point() } else { sleep(latency) }
+    }
+
     /// Runs one operation on the state.
     fn run_operation<T>(
         &self,
@@ -30,7 +37,7 @@ impl SimDisk {
         operation: &'static str,
         f: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        yield_point();
+        self.take_time(path);
         let mut state = self.state();
         state.check_machine_is_on(path, operation)?;
         f(&mut state)
@@ -38,7 +45,7 @@ impl SimDisk {
 
     /// Runs a sync between two calls of the hook. The second yield lets other threads run before the call returns.
     fn sync_with_hook(&self, path: &Path, is_dir: bool, sync: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
-        yield_point();
+        self.take_time(path);
         self.state().check_machine_is_on(path, "sync")?;
         self.call_hook(&SyncPoint { path, is_dir, phase: Phase::Before });
         {

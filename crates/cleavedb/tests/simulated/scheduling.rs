@@ -1,0 +1,170 @@
+//! How background work is scheduled while a database runs: settings that follow the load and return, and the limit on background
+//! I/O.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::{Db, Error, Options, Scheduling, SchedulingStats, Stats};
+
+use crate::support::{in_world, open_with, value};
+
+const KEYS: u64 = 300;
+
+/// A disk on which each operation on files takes as long as many writes to memory, logs apart.
+fn slow_disk() -> SimDisk {
+    let disk = SimDisk::new();
+    disk.set_latency(Path::new("/slow"), Duration::from_millis(1));
+    disk
+}
+
+fn options() -> Options {
+    Options::new().slow_dir("/slow")
+}
+
+/// Inline values, many decisions, and little room before writers wait.
+fn inline() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    tuning.separation_bytes = usize::MAX;
+    (tuning.index_table_bytes, tuning.front_bytes_max) = (2 << 10, 64 << 10);
+    tuning.tune_interval = Duration::from_micros(200);
+    tuning
+}
+
+fn write(db: &Db, rounds: u64) {
+    for number in 0..rounds * KEYS {
+        db.put(format!("{:04}", number * 7919 % KEYS), value(&number.to_string(), 300)).unwrap();
+    }
+}
+
+/// The statistics after writes that background work cannot follow.
+fn under_load(seed: u64, scheduling: Scheduling, tuning: Tuning) -> Stats {
+    in_world(seed, move || {
+        let db = open_with(&slow_disk(), options().scheduling(scheduling), tuning).unwrap();
+        write(&db, 10);
+        let stats = db.stats();
+        assert_eq!(db.iter().unwrap().count() as u64, KEYS);
+        db.close().unwrap();
+        stats
+    })
+}
+
+#[test]
+fn settings_follow_the_load_by_policy_and_say_why() {
+    let seeds = 0..4;
+    let decisions_of = |scheduling| -> Vec<SchedulingStats> {
+        seeds.clone().map(|seed| under_load(seed, scheduling, inline()).scheduling).collect()
+    };
+    let auto = decisions_of(Scheduling::Auto);
+    let decisions: Vec<_> = auto.iter().flat_map(|stats| &stats.decisions).collect();
+    assert!(!decisions.is_empty(), "nothing was decided");
+    for decision in &decisions {
+        assert!((2..=16).contains(&decision.setting.merge_runs), "{decision:?}");
+        // A simulated machine does not say how busy it is.
+        assert!(decision.processors_busy.is_none() && decision.devices.is_empty(), "{decision:?}");
+        let is_long = match &decision.bottleneck[..] {
+            "processors" => decision.merge_queue >= 4,
+            "devices" => decision.flush_queue >= 3.0,
+            "both" => false,
+            _ => continue,
+        };
+        assert!(is_long && decision.writers_waiting > 0.0, "{decision:?}");
+    }
+    let grows = |stats: &SchedulingStats| stats.decisions.iter().any(|it| it.setting.level_base_bytes > 64 << 10);
+    assert!(auto.iter().any(grows), "no level grew: {decisions:?}");
+    assert!(!decisions_of(Scheduling::AutoFixedLevels).iter().any(grows));
+    assert!(decisions_of(Scheduling::Static { merge_runs: None, flush_bytes: None }).iter().all(|stats| {
+        stats.decisions.is_empty() && (stats.setting.merge_runs, stats.setting.flush_bytes) == (2, 16 << 10)
+    }));
+    let sizes = |stats: SchedulingStats| stats.decisions.into_iter().map(|it| it.setting.flush_bytes);
+    let by_overflow: Vec<u64> = decisions_of(Scheduling::Adoc).into_iter().flat_map(sizes).collect();
+    assert!(by_overflow.iter().any(|bytes| *bytes != 16 << 10), "{by_overflow:?}");
+}
+
+#[test]
+fn settings_return_once_it_is_calm() {
+    let mut returned = 0;
+    for seed in 0..4 {
+        let changed = in_world(seed, || {
+            let mut tuning = inline();
+            tuning.stats_interval = Some(Duration::from_millis(5));
+            let db = open_with(&slow_disk(), options(), tuning).unwrap();
+            write(&db, 10);
+            let changed = !db.stats().scheduling.decisions.is_empty();
+            db.wait_for_background().unwrap();
+            // Nothing but time ends a calm.
+            testing::sleep(Duration::from_secs(1));
+            let stats = db.stats().scheduling;
+            let setting = stats.setting;
+            assert_eq!((setting.merge_runs, setting.flush_bytes, setting.level_base_bytes), (2, 16 << 10, 64 << 10));
+            assert!(stats.merge_queue <= 2 && stats.flush_queue < 1.0, "{stats:?}");
+            changed
+        });
+        returned += u64::from(changed);
+    }
+    assert!(returned > 0, "nothing had changed");
+}
+
+#[test]
+fn fixed_settings_are_kept_within_what_memory_allows_and_impossible_ones_are_refused() {
+    let fixed = |merge_runs, flush_bytes| Scheduling::Static { merge_runs, flush_bytes };
+    let setting = |scheduling| under_load(1, scheduling, inline()).scheduling.setting;
+    let chosen = setting(fixed(Some(5), Some(24 << 10)));
+    assert_eq!((chosen.merge_runs, chosen.flush_bytes), (5, 24 << 10));
+    assert_eq!(setting(fixed(None, Some(1))).flush_bytes, 2 << 10);
+    assert_eq!(setting(fixed(None, Some(1 << 40))).flush_bytes, 48 << 10);
+    in_world(1, move || {
+        for wrong in [fixed(Some(1), None), fixed(Some(17), None), fixed(None, Some(0))] {
+            let refused = open_with(&SimDisk::new(), Options::new().scheduling(wrong), Tuning::tiny());
+            assert!(matches!(refused, Err(Error::InvalidInput { .. })), "{wrong:?}");
+        }
+        let refused = open_with(&SimDisk::new(), Options::new().background_io_limit(Some(1000)), Tuning::tiny());
+        assert!(matches!(refused, Err(Error::InvalidInput { .. })));
+    });
+}
+
+/// The time from the first write on until nothing is left to do, with values that value GC and compactions move, and the bytes
+/// that these have read and written.
+fn time_to_settle(limit: Option<u64>) -> (Duration, u64) {
+    in_world(3, move || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, Options::new().background_io_limit(limit), Tuning::tiny()).unwrap();
+        let began = testing::now();
+        write(&db, 6);
+        db.flush().unwrap();
+        // Nobody waits for it: that would end the limit.
+        while !db.stats().jobs.is_empty() {
+            testing::sleep(Duration::from_millis(1));
+        }
+        let took = testing::now() - began;
+        assert_eq!(db.iter().unwrap().count() as u64, KEYS);
+        let stats = db.stats().scheduling;
+        assert_eq!(stats.background_bytes_per_second.is_some(), limit.is_some());
+        assert!(stats.background_bytes_per_second <= limit);
+        db.close().unwrap();
+        (took, stats.background_bytes)
+    })
+}
+
+#[test]
+fn background_work_takes_its_time_under_a_limit() {
+    let (free, bytes) = time_to_settle(None);
+    assert!(bytes > 200 << 10, "{bytes}");
+    let (limited, _) = time_to_settle(Some(1 << 20));
+    assert!(limited > 2 * free, "{limited:?} with the limit, {free:?} without");
+}
+
+#[test]
+fn a_close_and_a_caller_that_waits_for_all_work_do_not_wait_for_the_limit() {
+    in_world(5, || {
+        let disk = SimDisk::new();
+        let options = Options::new().background_io_limit(Some(1 << 20));
+        let db = open_with(&disk, options, Tuning::tiny()).unwrap();
+        write(&db, 6);
+        let began = testing::now();
+        db.wait_for_background().unwrap();
+        write(&db, 1);
+        db.close().unwrap();
+        assert!(testing::now() - began < Duration::from_secs(2));
+    });
+}
