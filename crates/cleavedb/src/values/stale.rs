@@ -80,7 +80,7 @@ impl Hops {
     }
 
     /// Chooses the tables to rewrite: those in which more than `percent` of the references lead through redirect
-    /// tables, or some lead through too many in a row. If there are more redirect tables than `files` value files plus
+    /// tables, or the way of some is too long. If there are more redirect tables than `files` value files plus
     /// an allowance, also the tables with the most stale references per byte, until only half of the allowed redirect
     /// tables would be left. While idle, fewer stale references suffice.
     pub fn choose(&self, mut tables: Vec<TableReferences>, files: usize, percent: u64) -> Stale {
