@@ -16,6 +16,7 @@ mod busy_poll;
 mod machine_load;
 #[cfg(not(feature = "portable"))]
 mod available_memory;
+#[cfg(not(feature = "portable"))]
 mod usage;
 mod image;
 pub mod aligned;
@@ -38,5 +39,7 @@ pub use os::OsStorage;
 pub use sim::{Faults, SimDisk};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::Punched;
-pub use storage::{Access, DirEntry, File, Lock, Mapping, Storage, read_exact_at, read_exact_polled, read_whole};
-pub use usage::{DeviceUsage, ProcessorTime};
+pub use storage::{
+    Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Storage, read_exact_at, read_exact_polled,
+    read_whole,
+};

@@ -21,12 +21,12 @@ use super::file_lock::OsLock;
 #[cfg(not(feature = "portable"))]
 use super::mapped;
 use super::os_file::OsFile;
-#[cfg(not(feature = "portable"))]
-use super::storage::Punched;
 use super::storage::{Access, DirEntry, File, Lock, Mapping, Storage};
+#[cfg(not(feature = "portable"))]
+use super::storage::{DeviceUsage, ProcessorTime, Punched};
 use super::system_calls::random_bytes;
 #[cfg(not(feature = "portable"))]
-use super::usage::{self, DeviceUsage, ProcessorTime};
+use super::usage;
 use crate::base::{Error, Result};
 
 /// The files of this machine.

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::usage::{DeviceUsage, ProcessorTime};
 use crate::base::{Error, Result};
 
 /// How a file is read or written.
@@ -30,6 +30,30 @@ pub enum Punched {
     Linked,
     /// Nothing was done: the file system does not support holes.
     Unsupported,
+}
+
+/// Time of all processors together, in the kernel's ticks since its start. Only ratios of differences mean anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// In use.
+    pub busy: u64,
+    /// In use or not.
+    pub all: u64,
+}
+
+/// What a device has done since the system was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceUsage {
+    /// Reads and writes, after the kernel has joined neighbouring ones.
+    pub requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The time that these requests took, from their submission on, added up.
+    pub request_time: Duration,
+    /// The time in which at least one of them was under way.
+    pub busy_time: Duration,
 }
 
 /// An entry of a directory.
