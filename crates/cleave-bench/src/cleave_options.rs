@@ -73,32 +73,6 @@ const KNOWN: [Known; 20] = [
         },
     },
     Known {
-        key: "scheduling",
-        values: "auto, auto-fixed-levels, adoc, static, or static:RUNS:BYTES (runs of a merge, bytes of a flush)",
-        set: |chosen, value| {
-            let scheduling = match value {
-                "auto" => Scheduling::Auto,
-                "auto-fixed-levels" => Scheduling::AutoFixedLevels,
-                "adoc" => Scheduling::Adoc,
-                "static" => Scheduling::Static { merge_runs: None, flush_bytes: None },
-                chosen => {
-                    let (runs, bytes) = chosen.strip_prefix("static:")?.split_once(':')?;
-                    let (merge_runs, flush_bytes) = (Some(runs.parse().ok()?), Some(size::parse(bytes).ok()?));
-                    Scheduling::Static { merge_runs, flush_bytes }
-                }
-            };
-            chosen.options(|options| options.scheduling(scheduling))
-        },
-    },
-    Known {
-        key: "background-io",
-        values: "bytes per second",
-        set: |chosen, value| {
-            let limit = size::parse(value).ok()?;
-            chosen.options(|options| options.background_io_limit(Some(limit)))
-        },
-    },
-    Known {
         key: "compression",
         values: "none, lz4 or zstd (with the cargo feature zstd)",
         set: |chosen, value| {
@@ -245,6 +219,32 @@ const KNOWN: [Known; 20] = [
         key: "syncs",
         values: "on, or off (no write survives power loss; for measuring the cost of syncs)",
         set: |chosen, value| Some(Chosen { syncs: on_or_off(value)?, ..chosen }),
+    },
+    Known {
+        key: "scheduling",
+        values: "auto, auto-fixed-levels, adoc, static, or static:RUNS:BYTES (runs of a merge, bytes of a flush)",
+        set: |chosen, value| {
+            let scheduling = match value {
+                "auto" => Scheduling::Auto,
+                "auto-fixed-levels" => Scheduling::AutoFixedLevels,
+                "adoc" => Scheduling::Adoc,
+                "static" => Scheduling::Static { merge_runs: None, flush_bytes: None },
+                chosen => {
+                    let (runs, bytes) = chosen.strip_prefix("static:")?.split_once(':')?;
+                    let (merge_runs, flush_bytes) = (Some(runs.parse().ok()?), Some(size::parse(bytes).ok()?));
+                    Scheduling::Static { merge_runs, flush_bytes }
+                }
+            };
+            chosen.options(|options| options.scheduling(scheduling))
+        },
+    },
+    Known {
+        key: "background-io",
+        values: "bytes per second",
+        set: |chosen, value| {
+            let limit = size::parse(value).ok()?;
+            chosen.options(|options| options.background_io_limit(Some(limit)))
+        },
     },
 ];
 
