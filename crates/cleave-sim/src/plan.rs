@@ -8,7 +8,6 @@ use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
 
-/// The fast directory of runs with several.
 /// The fast directory, of a database with two.
 pub const FAST: &str = "/fast";
 

@@ -13,8 +13,8 @@ use crate::sched::sync::Mutex;
 const LEAST_PART: u64 = 8;
 /// Shorter waits are left to the next one.
 const WAIT_MIN: Duration = Duration::from_millis(2);
-/// A wait ends after this time at the latest; its rest is left to the next one.
-const WAIT_MAX: Duration = Duration::from_millis(20);
+/// A waiting job looks this often whether it still has to.
+const LOOK_EACH: Duration = Duration::from_millis(10);
 /// Bytes that may be used at once after a rest, in time at the current rate.
 const BURST: Duration = Duration::from_millis(50);
 
@@ -38,13 +38,20 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes bytes; how long their user waits.
+    /// Takes bytes; how long it takes to pay for all that was taken.
     fn take(&mut self, bytes: u64, now: Duration, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
         let paid = now.saturating_sub(self.at).as_secs_f64() * rate;
         self.debt = (self.debt - paid).max(-rate * BURST.as_secs_f64()) + bytes as f64;
         self.at = now;
-        Duration::from_secs_f64((self.debt / rate).clamp(0.0, WAIT_MAX.as_secs_f64()))
+        Duration::from_secs_f64((self.debt / rate).max(0.0))
+    }
+
+    /// Takes bytes, of which no more is owed than a burst.
+    fn note(&mut self, bytes: u64, now: Duration, rate: u64) {
+        self.take(0, now, rate);
+        let most = self.debt.max(rate as f64 * BURST.as_secs_f64());
+        self.debt = (self.debt + bytes as f64).min(most);
     }
 }
 
@@ -80,9 +87,18 @@ impl BackgroundIo {
         }
     }
 
-    /// Counts bytes that do not wait.
+    /// Counts bytes that are not waited for. They delay what comes after them a little.
     pub fn note(&self, bytes: u64) {
-        self.take(bytes);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(rate) = self.rate() {
+            self.bucket.lock().note(bytes, now(), rate);
+        }
+    }
+
+    /// What was taken is not paid for.
+    fn forgive(&self) {
+        let mut bucket = self.bucket.lock();
+        bucket.debt = bucket.debt.min(0.0);
     }
 
     fn take(&self, bytes: u64) -> Duration {
@@ -95,22 +111,26 @@ impl BackgroundIo {
 }
 
 impl Core {
-    /// Counts bytes that a job has read or written, and waits as the limit on background I/O requires: not while somebody waits
-    /// for the job, writers for room among them.
-    pub fn limit_io(&self, bytes: u64) {
-        let wait = self.background_io.take(bytes);
-        if wait < WAIT_MIN || self.pacer.is_limited.load(Ordering::Relaxed) {
-            return;
+    /// Counts bytes that a job has read or written, and waits as the limit on background I/O requires; how long. Nothing is
+    /// waited for while somebody waits for all work or an end of it, or writers for room. Must be called without locks.
+    pub fn limit_io(&self, bytes: u64) -> Duration {
+        if self.background_io.take(bytes) < WAIT_MIN {
+            return Duration::ZERO;
         }
-        let ends = now() + wait;
+        let began = now();
         let mut state = self.work.lock();
         loop {
-            let left = ends.saturating_sub(now());
-            if left.is_zero() || state.hurries() || self.reserve.is_lent() {
-                return;
+            let left = self.background_io.take(0);
+            if left.is_zero() {
+                break;
             }
-            self.work.wait_for_change(&mut state, Some(left));
+            if state.hurries() || self.reserve.is_lent() || self.pacer.is_limited.load(Ordering::Relaxed) {
+                self.background_io.forgive();
+                break;
+            }
+            self.work.wait_for_change(&mut state, Some(left.min(LOOK_EACH)));
         }
+        now().saturating_sub(began)
     }
 }
 
@@ -126,12 +146,18 @@ mod tests {
         assert_eq!(bucket.take(50, ms(1000), 1000), ms(0));
         assert_eq!(bucket.take(10, ms(1000), 1000), ms(10));
         assert_eq!(bucket.take(10, ms(1005), 1000), ms(15));
-        // No wait is longer than this; the rest is waited for later.
-        assert_eq!(bucket.take(85, ms(1005), 1000), WAIT_MAX);
-        assert_eq!(bucket.take(0, ms(1100), 1000), ms(5));
-        assert_eq!(bucket.take(0, ms(1104), 500), ms(6));
+        assert_eq!(bucket.take(985, ms(1005), 1000), ms(1000));
+        assert_eq!(bucket.take(0, ms(2000), 1000), ms(5));
+        assert_eq!(bucket.take(0, ms(2004), 500), ms(6));
         assert_eq!(bucket.take(0, ms(9000), 1000), ms(0));
         assert_eq!(bucket.take(53, ms(9000), 1000), ms(3));
+        // What nobody waits for is owed up to a burst.
+        bucket.note(20, ms(9000), 1000);
+        assert_eq!(bucket.take(0, ms(9000), 1000), ms(23));
+        bucket.note(1 << 40, ms(9000), 1000);
+        assert_eq!(bucket.take(50, ms(9000), 1000), ms(100));
+        bucket.note(1, ms(9000), 1000);
+        assert_eq!(bucket.take(0, ms(9000), 1000), ms(100));
     }
 
     #[test]

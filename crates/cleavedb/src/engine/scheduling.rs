@@ -54,7 +54,7 @@ pub(crate) struct Decision {
 pub(crate) struct Used {
     pub at: Duration,
     pub processors: Option<ProcessorTime>,
-    /// The devices of the directory of logs, and of that of tables if it is another.
+    /// The devices of the directory of logs, and of that of tables if that is on another device.
     pub devices: Vec<Option<DeviceUsage>>,
     pub waited_us: u64,
     /// Bytes that background work read and wrote.
@@ -162,6 +162,7 @@ mod tests {
 
     fn used(ms: u64, busy: u64, requests: u64) -> Used {
         let device = DeviceUsage {
+            number: 7,
             requests,
             request_time: Duration::from_millis(requests * 3),
             busy_time: Duration::from_millis(ms / 4),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::aligned::AlignedBuffer;
 use super::storage::{Access, File, read_exact_at};
@@ -21,13 +21,15 @@ struct Copy {
     piece_bytes: usize,
     /// The next piece that no thread has begun.
     next: AtomicUsize,
+    /// Bytes that all threads have copied.
+    copied: AtomicU64,
     /// The first failure.
     failed: Mutex<Option<Error>>,
 }
 
 /// Copies parts of a file, which begin at blocks, to the same offsets of one created with `access`, `piece_bytes` at a time
-/// (whole blocks). The copy ends where the last part ends; it is not synced. `done` is called with the bytes of each piece that
-/// this thread has copied. Uses memory for two pieces.
+/// (whole blocks). The copy ends where the last part ends; it is not synced. `done` is called with the bytes
+/// that were copied since the last call. With `alone`, this thread copies everything, so that `done` may hold it up. Uses memory for two pieces.
 ///
 /// # Errors
 /// As reading and writing. The copy is incomplete then.
@@ -35,7 +37,7 @@ pub fn copy_file(
     source: Arc<dyn File>,
     (target, access): (Arc<dyn File>, Access),
     parts: &[Range<u64>],
-    piece_bytes: usize,
+    (piece_bytes, alone): (usize, bool),
     done: impl Fn(u64),
 ) -> Result<()> {
     assert!(piece_bytes.is_multiple_of(BLOCK_IO_BYTES) && piece_bytes > 0, "pieces are whole blocks");
@@ -45,20 +47,26 @@ pub fn copy_file(
     };
     let pieces: Vec<Range<u64>> = parts.iter().flat_map(pieces_of).collect();
     let end = parts.iter().map(|part| part.end).max().unwrap_or_default();
-    let (next, failed) = (AtomicUsize::new(0), Mutex::default());
-    let copy = Arc::new(Copy { source, target, access, pieces, piece_bytes, next, failed });
-    let helper = match copy.pieces.len() > 1 {
+    let (next, copied, failed) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::default());
+    let copy = Arc::new(Copy { source, target, access, pieces, piece_bytes, next, copied, failed });
+    let helper = match copy.pieces.len() > 1 && !alone {
         true => {
             let copy = copy.clone();
             // Without the thread, this one copies everything.
-            try_spawn("cleave-copy", move || copy.pieces(&|_| {})).ok()
+            try_spawn("cleave-copy", move || copy.pieces(&mut || {})).ok()
         }
         false => None,
     };
-    copy.pieces(&done);
+    let mut told = 0;
+    let mut tell = || {
+        let copied = copy.copied.load(Ordering::Relaxed);
+        done(copied - std::mem::replace(&mut told, copied));
+    };
+    copy.pieces(&mut tell);
     if helper.is_some_and(|helper| helper.join().is_err()) {
         return Err(Error::Poisoned { cause: format!("copying {} panicked", copy.source.path().display()) });
     }
+    tell();
     if let Some(error) = copy.failed.lock().take() {
         return Err(error);
     }
@@ -70,13 +78,16 @@ pub fn copy_file(
 
 impl Copy {
     /// Copies pieces until none is left, or another thread has failed.
-    fn pieces(&self, done: &dyn Fn(u64)) {
+    fn pieces(&self, done: &mut dyn FnMut()) {
         let mut buffer = AlignedBuffer::new(self.piece_bytes);
         while self.failed.lock().is_none() {
             let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::AcqRel)) else { break };
             let bytes = piece.end - piece.start;
             match self.piece(&mut buffer, bytes as usize, piece.start) {
-                Ok(()) => done(bytes),
+                Ok(()) => {
+                    self.copied.fetch_add(bytes, Ordering::Relaxed);
+                    done();
+                }
                 Err(error) => drop(self.failed.lock().get_or_insert(error)),
             }
         }
@@ -115,7 +126,8 @@ mod tests {
                     disk.write_file(Path::new("/d/from"), &[&bytes[..], b"more"].concat());
                     let source = disk.open_read(Path::new("/d/from"), access).unwrap();
                     let target = disk.create(Path::new("/d/to"), access).unwrap();
-                    copy_file(source, (target.clone(), access), &whole(len.into()), 8192, |_| {}).unwrap();
+                    copy_file(source, (target.clone(), access), &whole(len.into()), (8192, len == 8193), |_| {})
+                        .unwrap();
                     target.sync().unwrap();
                     disk.sync_dir(Path::new("/d")).unwrap();
                     (disk.power_loss(1).read_file(Path::new("/d/to")).unwrap(), bytes)
@@ -134,7 +146,7 @@ mod tests {
             let source = disk.open_read(Path::new("/from"), Access::Buffered).unwrap();
             let target = disk.create(Path::new("/to"), Access::Direct).unwrap();
             let parts = [0..4096, 8192..12_000, 36_864..40_000];
-            copy_file(source, (target, Access::Direct), &parts, 8192, |_| {}).unwrap();
+            copy_file(source, (target, Access::Direct), &parts, (8192, false), |_| {}).unwrap();
             disk.read_file(Path::new("/to")).unwrap()
         });
         let copied = copied.unwrap();
@@ -152,7 +164,7 @@ mod tests {
                 let source = disk.open_read(Path::new("/from"), Access::Buffered).unwrap();
                 let target = disk.create(Path::new("/to"), Access::Buffered).unwrap();
                 disk.set_faults(Faults { fail_write_after: Some(after), ..Faults::default() });
-                copy_file(source, (target, Access::Buffered), &whole(50_000), 8192, |_| {}).is_err()
+                copy_file(source, (target, Access::Buffered), &whole(50_000), (8192, false), |_| {}).is_err()
             });
             assert!(result.unwrap(), "{after}");
         }

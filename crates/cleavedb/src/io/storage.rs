@@ -44,6 +44,8 @@ pub struct ProcessorTime {
 /// What a device has done since the system was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
+    /// Tells devices apart.
+    pub number: u64,
     /// Reads and writes, after the kernel has joined neighbouring ones.
     pub requests: u64,
     /// Bytes read.

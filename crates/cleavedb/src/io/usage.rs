@@ -21,7 +21,8 @@ pub(super) fn processor_time() -> Option<ProcessorTime> {
 pub(super) fn device_usage(dir: &Path) -> Option<DeviceUsage> {
     let device = fs::metadata(dir).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    device_in(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
+    let usage = device_in(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)?;
+    Some(DeviceUsage { number: device, ..usage })
 }
 
 /// The first line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`. The guests' time is in the first
@@ -39,6 +40,7 @@ fn device_in(stat: &str) -> Option<DeviceUsage> {
     let figures: Vec<u64> = stat.split_ascii_whitespace().map(|figure| figure.parse().ok()).collect::<Option<_>>()?;
     let [reads, _, read_sectors, read_ms, writes, _, written_sectors, write_ms, _, busy_ms] = *figures.first_chunk()?;
     Some(DeviceUsage {
+        number: 0,
         requests: reads + writes,
         read_bytes: read_sectors * SECTOR_BYTES,
         written_bytes: written_sectors * SECTOR_BYTES,

@@ -21,6 +21,8 @@ use crate::sched::thread::sleep;
 
 /// Length limit of the lists: the page shows the newest logs and runs, and the first groups of values.
 const LISTED_MAX: usize = 48;
+/// Decisions of the scheduler on the page: each has some hundred bytes.
+const DECISIONS_LISTED: usize = 5;
 /// Number of times a page that is being written is read again.
 const READ_TRIES: u32 = 20;
 
@@ -183,12 +185,14 @@ pub(crate) fn encode(page: &LiveStats) -> Option<[u8; PAGE_BYTES]> {
     }
 }
 
-/// The same statistics with shortened lists: the newest logs and runs, and the first groups, are kept.
+/// The same statistics with shortened lists: the newest logs, runs and decisions, and the first groups, are kept.
 fn with_lists_of(stats: &Stats, len_max: usize) -> Stats {
     let mut stats = stats.clone();
     stats.logs.drain(..stats.logs.len().saturating_sub(len_max));
     stats.runs.truncate(len_max);
     stats.value_group_list.truncate(len_max);
+    let decisions = &mut stats.scheduling.decisions;
+    decisions.drain(..decisions.len().saturating_sub(len_max.min(DECISIONS_LISTED)));
     stats
 }
 
@@ -199,6 +203,8 @@ fn to_cbor(figures: &impl Encode<()>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Tier;
+    use crate::engine::inspect::scheduling_stats::{DecisionStats, DeviceStats};
     use crate::engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats};
     use crate::levels::version::LEVELS_MAX;
 
@@ -236,6 +242,27 @@ mod tests {
         assert!(logs.len() >= 12 && logs.len() == runs.len() && logs.len() == groups.len(), "{}", logs.len());
         assert_eq!(logs.last().map(|log| log.id), page.stats.logs.last().map(|log| log.id));
         assert_eq!(read.stats.levels.len(), LEVELS_MAX);
+    }
+
+    #[test]
+    fn the_last_decisions_of_the_scheduler_leave_room_for_the_rest() {
+        let mut page = page(u64::MAX, 500);
+        let (latency, busy) = (Some(Duration::from_micros(u64::MAX)), 0.987_654_321);
+        let devices = [Tier::Fast, Tier::Slow].map(|tier| DeviceStats { tier, busy, latency });
+        let decision = |number| DecisionStats {
+            at: Duration::from_micros(u64::MAX),
+            bottleneck: "processors".to_owned(),
+            merge_queue: number,
+            flush_queue: 1.0 / 3.0,
+            processors_busy: Some(busy),
+            devices: devices.to_vec(),
+            writers_waiting: busy,
+            ..DecisionStats::default()
+        };
+        page.stats.scheduling.decisions = (0..32).map(decision).collect();
+        let read = decode(&encode(&page).unwrap()).unwrap();
+        let numbers: Vec<usize> = read.stats.scheduling.decisions.iter().map(|decision| decision.merge_queue).collect();
+        assert!(numbers.len() > 1 && numbers.ends_with(&[30, 31]), "{numbers:?}");
     }
 
     #[test]

@@ -389,12 +389,18 @@ impl Core {
         let copy = self.with_descriptors(|| self.storage.create(&target, access))?;
         let progress = |bytes| {
             self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);
-            // Read and written, and the other thread copies as much.
-            self.limit_io(4 * bytes);
+            // Read and written.
+            self.limit_io(2 * bytes);
         };
         let piece_bytes = self.settings.tuning.write_bytes.next_multiple_of(BLOCK_IO_BYTES);
         // A source that cannot be read is left where it is, and nothing else.
-        copy_file(source, (copy.clone(), access), &from.parts, piece_bytes, progress)?;
+        copy_file(
+            source,
+            (copy.clone(), access),
+            &from.parts,
+            (piece_bytes, self.background_io.rate().is_some()),
+            progress,
+        )?;
         self.guarded(copy.sync())
     }
 

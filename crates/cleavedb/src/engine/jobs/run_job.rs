@@ -159,12 +159,13 @@ impl Core {
             Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
             _ => Vec::new(),
         };
+        // Asks the system, which may take long: not under the lock.
+        self.tune();
         let mut state = self.work.lock();
         state.quarantined.extend(quarantined);
         let ended = state.end(number, &result, now());
         self.fit_cache();
         self.update_pace();
-        self.tune();
         self.note_shortage(&mut state, &ended.profile, number, result);
         self.work.notify_all();
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::core::Core;
 use crate::engine::scheduling::{Decision, Used};
-use crate::engine::tuning::tuner::{Policy, Sample, tune};
+use crate::engine::tuning::tuner::{Policy, Sample, Setting, tune};
+use crate::engine::view::View;
+use crate::front::merge_policy;
 use crate::sched::clock::now;
 
 impl Core {
@@ -32,9 +34,12 @@ impl Core {
         let before = state.before.replace(used.clone()).unwrap_or_else(|| used.clone());
         let devices = used.devices_since(&before);
         self.background_io.review(used.foreground_since(&before), self.pacer.is_limited.load(Ordering::Relaxed));
-        let busier = devices.iter().flatten().map(|load| load.busy).max_by(f64::total_cmp);
+        // A device that is not known may be the busier one.
+        let known: Option<Vec<f64>> = devices.iter().map(|load| load.map(|load| load.busy)).collect();
+        let busier = known.and_then(|busy| busy.into_iter().max_by(f64::total_cmp));
         let mut sample = Sample {
             merge_queue,
+            merges: self.merge_is_due(&view),
             flush_queue,
             processors: used.processors_since(&before),
             device: busier,
@@ -43,7 +48,7 @@ impl Core {
             hl0_fill,
             ..Sample::default()
         };
-        match sample.is_calm(&setting) {
+        match sample.is_calm() {
             true => sample.calm = at.saturating_sub(*state.calm_since.get_or_insert(at)),
             false => state.calm_since = None,
         }
@@ -58,14 +63,24 @@ impl Core {
         true
     }
 
+    fn merge_is_due(&self, view: &View) -> bool {
+        let sizes: Vec<u64> = view.runs.iter().rev().map(|run| run.weight()).collect();
+        let Setting { merge_runs, flush_bytes, .. } = self.scheduler.setting();
+        !view.sealed.is_empty() || merge_policy::pick(&sizes, merge_runs, flush_bytes).is_some()
+    }
+
     fn used(&self) -> Used {
-        let (fast, slow) = (self.dirs.fast(), self.dirs.slow());
-        let dirs = std::iter::once(fast).chain((slow != fast).then_some(slow));
+        let dirs = [self.dirs.fast(), self.dirs.slow()];
+        let mut devices: Vec<_> = dirs.map(|dir| self.storage.device_usage(dir)).into();
+        let numbers: Vec<_> = devices.iter().map(|device| device.map(|device| device.number)).collect();
+        if dirs[0] == dirs[1] || numbers[0].is_some() && numbers[0] == numbers[1] {
+            devices.truncate(1);
+        }
         let (stall, paced) = (&self.counters.stall_us, &self.counters.paced_us);
         Used {
             at: now(),
             processors: self.storage.processor_time(),
-            devices: dirs.map(|dir| self.storage.device_usage(dir)).collect(),
+            devices,
             background_bytes: self.background_io.used(),
             waited_us: [stall, paced].map(|us| us.load(Ordering::Relaxed)).iter().sum(),
         }

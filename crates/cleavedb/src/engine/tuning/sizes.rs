@@ -285,13 +285,14 @@ impl Tuning {
         self.replay_bytes_max = self.replay_bytes_max.min(bytes.saturating_mul(4));
     }
 
-    /// What the scheduler may choose, and where it begins: a flush takes at least a full index table, and at most so much
-    /// that writers are not slowed before it begins.
+    /// What the scheduler may choose, and where it begins: a flush takes at least a full index table, and at most twice what
+    /// it takes at rest, and three quarters of what the front may hold.
     pub(crate) fn limits(&self, rest: Setting) -> Limits {
+        let front = (self.front_bytes_max as u64 / 4 * 3).max(self.flush_bytes);
         Limits {
             rest,
-            flush_bytes_min: self.index_table_bytes as u64,
-            flush_bytes_max: (self.front_bytes_max as u64 / 4 * 3).max(self.flush_bytes),
+            flush_bytes_min: self.flush_bytes.min(self.index_table_bytes as u64),
+            flush_bytes_max: self.flush_bytes.saturating_mul(2).min(front),
             calm_after: self.calm_after,
         }
     }

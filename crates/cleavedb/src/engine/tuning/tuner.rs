@@ -79,6 +79,8 @@ impl Limits {
 pub(crate) struct Sample {
     /// Runs and sealed index tables that wait for a merge.
     pub merge_queue: usize,
+    /// A merge is due, or an index table waits to become a run.
+    pub merges: bool,
     /// Jobs' worth of flushes, of tables of HL0 beyond their trigger, and of logs to demote.
     pub flush_queue: f64,
     /// The share of the time in which processors were busy, of 1; `None` if the system does not say.
@@ -109,9 +111,9 @@ pub(crate) enum Bottleneck {
 }
 
 impl Sample {
-    /// True if nothing waits: neither a queue nor a writer.
-    pub fn is_calm(&self, setting: &Setting) -> bool {
-        self.merge_queue <= setting.merge_runs && self.flush_queue < 1.0 && self.waiting == 0.0
+    /// True if nothing waits: neither a merge, nor a flush, nor a writer.
+    pub fn is_calm(&self) -> bool {
+        !self.merges && self.flush_queue < 1.0 && self.waiting == 0.0
     }
 
     /// What holds background work up.
@@ -170,7 +172,8 @@ fn relieve(bottleneck: Bottleneck, limits: &Limits, setting: Setting) -> Setting
     Setting { merge_runs, flush_bytes: limits.clamp(flush_bytes), ..setting }
 }
 
-/// The front overflows: larger flushes. HL0 overflows: smaller ones, and more threads. Else one step back.
+/// The front overflows: larger flushes. HL0 overflows: smaller ones, and more threads. Else flushes as at rest, and one thread
+/// less.
 fn follow_overflow(limits: &Limits, setting: Setting, sample: &Sample) -> Setting {
     let rest = limits.rest;
     let (flush_bytes, compactions) = if sample.hl0_fill >= OVERFLOWS_AT {
@@ -227,9 +230,11 @@ mod tests {
         let wide = Setting { merge_runs: 4, ..REST };
         assert_eq!([6, 7].map(|runs| sample(runs, 0.0).bottleneck(&wide, &LIMITS)), [Free, Processors]);
         let quiet = |merge_queue, flush_queue| Sample { waiting: 0.0, ..sample(merge_queue, flush_queue) };
-        assert!(quiet(2, 0.9).is_calm(&REST));
-        let disturbed = [quiet(3, 0.0), quiet(0, 1.0), Sample { waiting: 0.01, ..quiet(0, 0.0) }];
-        assert!(disturbed.iter().all(|sample| !sample.is_calm(&REST)));
+        // Runs that are too different to be merged disturb nobody.
+        assert!(quiet(9, 0.9).is_calm());
+        let merges = Sample { merges: true, ..quiet(2, 0.0) };
+        let disturbed = [merges, quiet(0, 1.0), Sample { waiting: 0.01, ..quiet(0, 0.0) }];
+        assert!(!disturbed.iter().any(Sample::is_calm));
     }
 
     /// Runs of a merge, bytes of a flush and of HL1 after each of these samples in turn.

@@ -1,5 +1,7 @@
 //! The queues of background work (DecouKV, section 4.3.1), as the scheduler's tuner and the statistics see them.
 
+use std::sync::atomic::Ordering;
+
 use crate::engine::core::Core;
 use crate::engine::view::View;
 use crate::engine::write::pacing::unflushed_log_bytes;
@@ -15,7 +17,8 @@ impl Core {
         let flushes = jobs(weight, setting.flush_bytes).max(jobs(logs, self.unflushed_bytes_max()));
         let trigger = self.settings.tuning.hl0_compact_tables;
         let hl0 = view.version.levels()[0].tables().len().saturating_sub(trigger);
-        let demotions = if self.dirs.are_apart() { self.fast_fill().jobs_to_demote() } else { 0.0 };
+        let may_demote = !self.fast.has_nothing_to_demote.load(Ordering::Relaxed) || self.pacer.moves.is_running();
+        let demotions = if self.dirs.are_apart() && may_demote { self.fast_fill().jobs_to_demote() } else { 0.0 };
         (view.runs.len() + view.sealed.len(), flushes + jobs(hl0 as u64, trigger as u64) + demotions)
     }
 }

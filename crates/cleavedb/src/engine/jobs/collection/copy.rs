@@ -37,7 +37,7 @@ impl Collection<'_> {
             for stretch in coalesce(of_file, COALESCING, place) {
                 self.throttle.pause();
                 // Read and written.
-                self.core.limit_io(2 * (stretch.end - stretch.start));
+                self.throttle.note_waited(self.core.limit_io(2 * (stretch.end - stretch.start)));
                 let start = stretch.start;
                 if told_to < end.min(start + AHEAD_BYTES / 2) {
                     let (from, to) = (start.max(told_to), end.min(start + AHEAD_BYTES));

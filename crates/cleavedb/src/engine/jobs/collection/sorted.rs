@@ -236,7 +236,7 @@ impl Collection<'_> {
         for stretch in coalesce(&order, COALESCING, place) {
             self.throttle.pause();
             // Read and written.
-            self.core.limit_io(2 * (stretch.end - stretch.start));
+            self.throttle.note_waited(self.core.limit_io(2 * (stretch.end - stretch.start)));
             while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
                 let source = self.victims[piece.file.0 as usize].file.stored().streamed_file()?;
                 source.read_ahead(piece.start, piece.end - piece.start);

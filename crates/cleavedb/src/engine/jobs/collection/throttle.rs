@@ -40,6 +40,12 @@ impl<'a> Throttle<'a> {
         self.paused
     }
 
+    /// The collection has waited for something else, which counts as a pause.
+    pub fn note_waited(&mut self, waited: Duration) {
+        self.since += waited;
+        self.paused += waited;
+    }
+
     /// Pauses, if it is time to.
     pub fn pause(&mut self) {
         let Some(core) = self.core else { return };
