@@ -1,6 +1,7 @@
 //! Merge of runs: joins runs that are adjacent in age, using the CPU only, so that fewer are searched by reads and
 //! flushed.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,11 +33,18 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let is_claimed = |run: &&Arc<Run>| state.is_claimed(&Claims(vec![claim_of(&[Arc::clone(run)])]));
     let free: Vec<&Arc<Run>> = look.view.runs.iter().rev().skip_while(is_claimed).collect();
     let sizes: Vec<u64> = free.iter().map(|run| run.weight()).collect();
-    let setting = core.scheduler.setting();
-    // A merged run has memory of its own; a larger flush takes several.
-    let bytes_max = setting.flush_bytes.min(core.settings.tuning.flush_bytes);
-    let range = merge_policy::pick(&sizes, setting.merge_runs, bytes_max)?;
+    let range = core.pick_runs(&sizes)?;
     JobKind::begin(MergeRuns(free[range].iter().map(|run| Arc::clone(run)).collect()))
+}
+
+impl Core {
+    /// The runs to merge next, of runs with these weights, oldest first.
+    pub fn pick_runs(&self, sizes: &[u64]) -> Option<Range<usize>> {
+        let setting = self.scheduler.setting();
+        // A merged run has memory of its own; a larger flush takes several.
+        let bytes_max = setting.flush_bytes.min(self.settings.tuning.flush_bytes);
+        merge_policy::pick(sizes, setting.merge_runs, bytes_max)
+    }
 }
 
 impl Job for MergeRuns {

@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering;
 
 use crate::engine::core::Core;
 use crate::engine::scheduling::{Decision, Used};
-use crate::engine::tuning::tuner::{Policy, Sample, Setting, tune};
+use crate::engine::tuning::tuner::{Policy, Sample, tune};
 use crate::engine::view::View;
-use crate::front::merge_policy;
 use crate::sched::clock::now;
 
 impl Core {
@@ -65,8 +64,7 @@ impl Core {
 
     fn merge_is_due(&self, view: &View) -> bool {
         let sizes: Vec<u64> = view.runs.iter().rev().map(|run| run.weight()).collect();
-        let Setting { merge_runs, flush_bytes, .. } = self.scheduler.setting();
-        !view.sealed.is_empty() || merge_policy::pick(&sizes, merge_runs, flush_bytes).is_some()
+        !view.sealed.is_empty() || self.pick_runs(&sizes).is_some()
     }
 
     fn used(&self) -> Used {
