@@ -43,7 +43,8 @@ impl Bucket {
         let rate = rate.max(1) as f64;
         let paid = now.saturating_sub(self.at).as_secs_f64() * rate;
         self.debt = (self.debt - paid).max(-rate * BURST.as_secs_f64()) + bytes as f64;
-        self.at = now;
+        // Threads may come in another order than they looked at the clock.
+        self.at = self.at.max(now);
         Duration::from_secs_f64((self.debt / rate).max(0.0))
     }
 

@@ -123,8 +123,8 @@ pub enum Scheduling {
     Static {
         /// Runs of a merge, from 2 to 16; `None`: 2.
         merge_runs: Option<usize>,
-        /// Bytes of runs in a flush: at least those of an index table, at most 3/16 of the memory budget, or the next of these
-        /// limits. `None`: an eighth of the budget, from 2 to 32 MiB.
+        /// Bytes of runs in a flush. `None`: an eighth of the memory budget, from 2 to 32 MiB. The next possible number is taken: at
+        /// least the bytes of an index table, at most twice the default and 3/16 of the budget.
         flush_bytes: Option<u64>,
     },
     /// By overflow, with larger flushes and more threads (ADOC, FAST'23). For comparison.

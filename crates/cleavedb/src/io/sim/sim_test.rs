@@ -528,13 +528,12 @@ fn disk_calls_are_yield_points_of_a_simulation() {
 fn two_disks() -> (SimDisk, [Arc<dyn File>; 2]) {
     let disk = disk();
     disk.create_dir_all(Path::new("/other")).unwrap();
-    let file = |dir: &str| {
+    let files = [DIR, "/other"].map(|dir| {
         let file = disk.create(&Path::new(dir).join("a"), Access::Buffered).unwrap();
         disk.sync_dir(Path::new(dir)).unwrap();
         file.write_at(b"unsynced", 0).unwrap();
         file
-    };
-    let files = [file(DIR), file("/other")];
+    });
     (disk, files)
 }
 
@@ -554,12 +553,15 @@ fn one_directory_may_lose_power_alone() {
 #[test]
 fn faults_may_concern_one_directory() {
     let (disk, [here, other]) = two_disks();
-    let within = Some("/other".into());
-    let faults =
-        Faults { fail_read_one_in: Some(1), fail_write_after: Some(0), lasting: true, within, ..Faults::default() };
-    disk.set_faults(faults);
-    assert!(here.read_at(&mut [0; 4], 0).is_ok() && here.write_at(b"x", 0).is_ok());
-    assert!(other.read_at(&mut [0; 4], 0).is_err() && other.write_at(b"x", 0).is_err());
+    disk.set_faults(Faults {
+        fail_write_after: Some(0),
+        lasting: true,
+        within: Some("/other".into()),
+        ..Faults::default()
+    });
+    assert!(here.write_at(b"x", 0).is_ok() && other.write_at(b"x", 0).is_err());
+    disk.set_faults(Faults { fail_read_one_in: Some(1), within: Some("/other".into()), ..Faults::default() });
+    assert!(here.read_at(&mut [0; 4], 0).is_ok() && other.read_at(&mut [0; 4], 0).is_err());
 }
 
 #[test]
