@@ -553,14 +553,10 @@ fn one_directory_may_lose_power_alone() {
 #[test]
 fn faults_may_concern_one_directory() {
     let (disk, [here, other]) = two_disks();
-    disk.set_faults(Faults {
-        fail_write_after: Some(0),
-        lasting: true,
-        within: Some("/other".into()),
-        ..Faults::default()
-    });
+    let within = || Some("/other".into());
+    disk.set_faults(Faults { fail_write_after: Some(0), within: within(), ..Faults::default() });
     assert!(here.write_at(b"x", 0).is_ok() && other.write_at(b"x", 0).is_err());
-    disk.set_faults(Faults { fail_read_one_in: Some(1), within: Some("/other".into()), ..Faults::default() });
+    disk.set_faults(Faults { fail_read_one_in: Some(1), within: within(), ..Faults::default() });
     assert!(here.read_at(&mut [0; 4], 0).is_ok() && other.read_at(&mut [0; 4], 0).is_err());
 }
 
