@@ -95,6 +95,10 @@ impl Storage for Incomplete {
         OsStorage::new().link(from, to)
     }
 
+    fn links(&self, path: &Path) -> Result<u64> {
+        OsStorage::new().links(path)
+    }
+
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         OsStorage::new().real_path(path)
     }

@@ -77,7 +77,14 @@ fn values_as_json(stats: &Stats) -> Value {
 fn tiers_as_json(tiers: &TierStats) -> Value {
     let directory = |of: &DirectoryStats| {
         let tier = if of.tier == Tier::Fast { "fast" } else { "slow" };
-        json!({"path": of.path, "tier": tier, "declared": of.is_declared, "files": of.files, "bytes": of.bytes})
+        json!({
+            "path": of.path,
+            "tier": tier,
+            "declared": of.is_declared,
+            "files": of.files,
+            "bytes": of.bytes,
+            "checkpoint_bytes": of.checkpoint_bytes,
+        })
     };
     json!({
         "directories": tiers.directories.iter().map(directory).collect::<Vec<Value>>(),
@@ -88,6 +95,8 @@ fn tiers_as_json(tiers: &TierStats) -> Value {
         "files_to_move": tiers.files_to_move,
         "bytes_to_move": tiers.bytes_to_move,
         "bytes_moved": tiers.bytes_moved,
+        "fast_bytes_kept": tiers.fast_bytes_kept,
+        "bytes_left_to_checkpoints": tiers.bytes_left_to_checkpoints,
     })
 }
 

@@ -89,12 +89,17 @@ fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
         let tier = if directory.tier == Tier::Fast { "fast" } else { "slow" };
         let former = if directory.is_declared { "" } else { ", files move out of it" };
         let (files, bytes) = (counted(directory.files, "file"), BinaryBytes(directory.bytes));
-        writeln!(out, "   {tier} tier: {files}, {bytes} in {}{former}", directory.path)?;
+        let held = match directory.checkpoint_bytes {
+            0 => String::new(),
+            held => format!(", {} more for checkpoints alone", BinaryBytes(held)),
+        };
+        writeln!(out, "   {tier} tier: {files}, {bytes} in {}{held}{former}", directory.path)?;
     }
     let (used, most) = (BinaryBytes(tiers.fast_bytes), BinaryBytes(tiers.fast_bytes_max));
     let limit = tiers.fast_bytes_limit.map_or_else(String::new, |limit| format!(" of {}", BinaryBytes(limit)));
-    let pinned = BinaryBytes(tiers.fast_bytes_pinned);
+    let (pinned, kept) = (BinaryBytes(tiers.fast_bytes_pinned), BinaryBytes(tiers.fast_bytes_kept));
     writeln!(out, "   fast tier in use {used}{limit}, at most {most} so far, {pinned} pinned by readers")?;
+    writeln!(out, "   of this, {kept} of redirect tables and values that were being read")?;
     if tiers.files_to_move > 0 {
         let (files, bytes) = (counted(tiers.files_to_move, "file"), BinaryBytes(tiers.bytes_to_move));
         writeln!(out, "   to be moved: {files}, {bytes}")?;

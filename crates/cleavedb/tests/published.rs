@@ -1,13 +1,17 @@
 //! All interleavings of a writer that inserts, publishes and seals, with readers that take view and sequence number
-//! together. The tested file is the engine's own; only its lock and its atomic are loom's.
+//! together; and of a move of a file to another directory, with readers of the file and the removal of the old one. The tested
+//! files are the engine's own; only their locks, atomics and counted pointers are loom's.
 
-// `Seqno` stands for the engine's type of the same name.
-#![allow(dead_code, reason = "the model does not use every call of the file under test")]
+// `Seqno`, `FileKey` and `PendingDeletions` stand for the engine's types of the same names.
+#![allow(dead_code, reason = "the model does not use every call of the files under test")]
+
+use std::path::Path;
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 mod handover {
+    pub use loom::sync::Arc;
     pub use loom::sync::atomic::AtomicU64;
 
     /// As in the engine.
@@ -30,9 +34,46 @@ mod handover {
     }
 }
 
+mod guarding {
+    pub use loom::sync::atomic::AtomicBool;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[derive(Debug, Clone, Copy)]
+    pub struct FileKey;
+
+    pub struct FileRange {
+        pub path: Arc<Path>,
+        pub offset: u64,
+        pub len: u64,
+    }
+
+    pub enum Obsolete {
+        File(Arc<Path>),
+        Range(FileRange),
+    }
+
+    /// Of the engine's, the list: what waits and what is taken.
+    #[derive(Default)]
+    pub struct PendingDeletions(loom::sync::Mutex<Vec<Obsolete>>);
+
+    impl PendingDeletions {
+        pub fn add(&self, obsolete: Obsolete) {
+            self.0.lock().expect("no thread of the model panics").push(obsolete);
+        }
+        pub fn take(&self) -> Option<Obsolete> {
+            self.0.lock().expect("no thread of the model panics").pop()
+        }
+    }
+}
+
+#[path = "../src/io/file_guard.rs"]
+mod file_guard;
 #[path = "../src/engine/published.rs"]
 mod published;
 
+use file_guard::FileGuard;
+use guarding::{FileKey, Obsolete, PendingDeletions};
 use handover::Seqno;
 use published::Published;
 
@@ -84,5 +125,55 @@ fn a_reader_finds_everything_up_to_its_sequence_number_in_its_view() {
         }
         writer.join().expect("the writer does not panic");
         assert_eq!(published.read().1, Seqno(2));
+    });
+}
+
+/// The files that exist.
+type Disk = Mutex<Vec<std::sync::Arc<Path>>>;
+
+fn has(disk: &Disk, path: &Path) -> bool {
+    disk.lock().expect("no thread of the model panics").iter().any(|file| **file == *path)
+}
+
+/// Removes what nobody holds; each such file exists.
+fn remove_pending(disk: &Disk, pending: &PendingDeletions) {
+    while let Some(Obsolete::File(path)) = pending.take() {
+        assert!(has(disk, &path), "{} is removed twice", path.display());
+        disk.lock().expect("no thread of the model panics").retain(|file| *file != path);
+    }
+}
+
+#[test]
+fn a_file_that_moves_is_there_for_its_readers_and_the_old_one_goes_once() {
+    loom::model(|| {
+        let pending = std::sync::Arc::new(PendingDeletions::default());
+        let disk = Arc::new(Disk::new(vec![Path::new("fast/1").into()]));
+        let guard = |path: &str| Arc::new(FileGuard::new(FileKey, Path::new(path), pending.clone()));
+        let published = Arc::new(Published::new(guard("fast/1"), Seqno(0)));
+        let copy = guard("slow/1");
+        let mover = {
+            let (published, disk, pending) = (published.clone(), disk.clone(), pending.clone());
+            thread::spawn(move || {
+                disk.lock().expect("no thread of the model panics").push(copy.path().clone());
+                published.update(|before| {
+                    before.mark_obsolete();
+                    copy.clone()
+                });
+                remove_pending(&disk, &pending);
+            })
+        };
+        let reader = {
+            let (published, disk) = (published.clone(), disk.clone());
+            thread::spawn(move || {
+                let view = published.view();
+                assert!(has(&disk, view.path()), "{} is gone", view.path().display());
+                assert!(has(&disk, view.path()), "{} went while it was held", view.path().display());
+            })
+        };
+        reader.join().expect("the reader does not panic");
+        mover.join().expect("the mover does not panic");
+        // The reader may have been the last that held it.
+        remove_pending(&disk, &pending);
+        assert!(!has(&disk, Path::new("fast/1")) && has(&disk, Path::new("slow/1")));
     });
 }

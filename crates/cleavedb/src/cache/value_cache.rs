@@ -162,6 +162,11 @@ impl ValueCache {
         self.values.peek(&LookupKey::new(full_key, stamp)).filter(|kept| kept.stamp == stamp).map(|kept| kept.value)
     }
 
+    /// Whether a value of the key is cached, whatever its version; the access is not recorded.
+    pub fn holds(&self, full_key: &[u8]) -> bool {
+        self.capacity() > 0 && self.values.peek(&LookupKey::new(full_key, Stamp::NEWEST)).is_some()
+    }
+
     /// Caches a value if there is room, unless it is too large or a newer version is cached. `table` is a table in
     /// which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
@@ -294,6 +299,7 @@ mod tests {
         assert_eq!(kept(), Some((stamp(7), Some(FileId(3)), 70)));
         cache.insert(b"key", stamp(9), None, &values[4]);
         assert_eq!((found(stamp(7)), kept()), (None, Some((stamp(9), None, 74))));
+        assert!(cache.holds(b"key") && !cache.holds(b"ke"));
         assert!(cache.find(b"ke", Stamp::NEWEST).is_none() && cache.peek(b"key", stamp(9)).is_some());
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Counters {
     pub paced_us: AtomicU64,
     /// Bytes of files that were moved to another directory.
     pub moved_bytes: AtomicU64,
+    /// Bytes of removed files that had another link.
+    pub bytes_left_to_checkpoints: AtomicU64,
     pub value_gcs: AtomicU64,
     pub value_gc_bytes: AtomicU64,
     pub value_reorders: AtomicU64,

@@ -130,6 +130,11 @@ impl FastTier {
         self.occupied.lock().bytes_max
     }
 
+    /// Bytes of one occupant.
+    pub fn bytes_of(&self, occupant: Occupant) -> u64 {
+        self.occupied.lock().by.get(&occupant).copied().unwrap_or_default()
+    }
+
     /// Bytes of the files for which `is_pinned` is true.
     pub fn file_bytes(&self, is_pinned: impl Fn(FileId) -> bool) -> u64 {
         let occupied = self.occupied.lock();
@@ -152,7 +157,7 @@ mod tests {
         assert!(tier.claim(log(3), 50) && !tier.claim(log(3), 51), "a claim that grows counts once");
         tier.release(log(2));
         assert_eq!((tier.bytes(), tier.bytes_max()), (60, 100));
-        assert_eq!(tier.file_bytes(|id| id == FileId(3)), 50);
+        assert_eq!((tier.file_bytes(|id| id == FileId(3)), tier.bytes_of(log(3)), tier.bytes_of(log(2))), (50, 50, 0));
         // What was there before the budget shrank stays, and blocks what is new.
         tier.note(log(4), 1000);
         assert!(!tier.claim(log(5), 1) && tier.claim(log(4), 900), "shrinking needs no room");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Error, FileId, Result, Seqno};
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::{Occupant, SMALL_FILES_BYTES};
 use crate::engine::manifest::Manifest;
@@ -67,6 +67,11 @@ impl Core {
         self.keyspaces.forget(&edit.keyspaces_forgotten);
         if edit.tables_added.iter().any(|(level, _)| *level > 0) {
             // One of them may have been on the fast tier with the rest of HL0.
+            self.has_misplaced.store(true, Ordering::Release);
+        }
+        let is_kept = |file: &FileKey| file.dir == DirId::HOME && file.kind != FileKind::Log;
+        if self.dirs.are_apart() && edit.files_added.iter().any(is_kept) {
+            // Redirect tables or values that are read, for which older ones may have to leave.
             self.has_misplaced.store(true, Ordering::Release);
         }
         Ok(())

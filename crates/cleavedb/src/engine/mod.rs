@@ -51,5 +51,6 @@ pub(crate) mod inspect;
 pub(crate) mod handover {
     pub(crate) use crate::base::Seqno;
     pub(crate) use crate::sched::sync::RwLock;
+    pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::AtomicU64;
 }

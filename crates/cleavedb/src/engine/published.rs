@@ -2,10 +2,9 @@
 //! publish, readers read. Readers take only the lock around the pointer, and hold it only while they clone the pointer.
 //! A model checker tests the order of loads and stores in all interleavings (`tests/published.rs` includes this file).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::handover::{AtomicU64, RwLock, Seqno};
+use super::handover::{Arc, AtomicU64, RwLock, Seqno};
 
 /// The current view and the newest visible sequence number, read together: the view has every version that a reader at
 /// the number needs.

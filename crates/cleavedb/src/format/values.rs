@@ -9,13 +9,15 @@ use super::group::Group;
 use crate::base::FileId;
 use crate::base::varint::{put, take};
 
-/// How often the records of an extent change (HashKV section 3.4).
+/// How the records of an extent are used: how often they change (HashKV section 3.4), or that they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Temperature {
     /// New, or changed since the last GC of the group.
     Hot,
     /// Not changed since then.
     Cold,
+    /// Of all keys; their values were cached when they were moved. On the fast tier, as long as it has room.
+    Read,
 }
 
 /// Where the records of a value file are. A value file is a log that has left the front, or an *extent*: a section of a
@@ -79,6 +81,7 @@ mod tag {
     pub const COLD_EXTENT: u64 = 2;
     pub const MOVED: u64 = 3;
     pub const MOVED_COMPRESSED: u64 = 4;
+    pub const READ_EXTENT: u64 = 5;
 }
 
 impl ValuePlace {
@@ -87,7 +90,11 @@ impl ValuePlace {
         match self {
             ValuePlace::Log { end } => [tag::LOG, *end].into_iter().for_each(|number| put(out, number)),
             ValuePlace::Extent { segment, start, end, group, temperature } => {
-                let tag = if *temperature == Temperature::Hot { tag::HOT_EXTENT } else { tag::COLD_EXTENT };
+                let tag = match temperature {
+                    Temperature::Hot => tag::HOT_EXTENT,
+                    Temperature::Cold => tag::COLD_EXTENT,
+                    Temperature::Read => tag::READ_EXTENT,
+                };
                 [tag, segment.0, *start, *end].into_iter().for_each(|number| put(out, number));
                 group.encode(out);
             }
@@ -116,6 +123,7 @@ impl ValuePlace {
             tag::LOG => Some(ValuePlace::Log { end: take(bytes)? }),
             tag::HOT_EXTENT => extent(Temperature::Hot, bytes),
             tag::COLD_EXTENT => extent(Temperature::Cold, bytes),
+            tag::READ_EXTENT => extent(Temperature::Read, bytes),
             tag::MOVED | tag::MOVED_COMPRESSED => {
                 let (redirect, start, len) = (FileId(take(bytes)?), take(bytes)?, take(bytes)?);
                 start.checked_add(len)?;
@@ -184,19 +192,26 @@ mod tests {
                 group: Group::Range(Arc::new(Interval::new(b"a", Some(b"b")).unwrap())),
                 temperature: Temperature::Hot,
             },
+            ValuePlace::Extent {
+                segment: FileId(4),
+                start: 4096,
+                end: 4200,
+                group: Group::ALL,
+                temperature: Temperature::Read,
+            },
             moved(None),
             moved(Some(100)),
         ];
         let mut bytes = Vec::new();
         places.iter().for_each(|place| place.encode(&mut bytes));
         let rest = &mut &bytes[..];
-        for place in places {
-            assert_eq!(ValuePlace::take(rest), Some(place));
+        for place in &places {
+            assert_eq!(ValuePlace::take(rest).as_ref(), Some(place));
         }
         assert!(rest.is_empty());
         for cut in 0..bytes.len() - 1 {
             let rest = &mut &bytes[..cut];
-            assert!(!(0..5).all(|_| ValuePlace::take(rest).is_some()), "cut at {cut}");
+            assert!(!places.iter().all(|_| ValuePlace::take(rest).is_some()), "cut at {cut}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Address, Error, FileId, FileKey, Gauge, Result, Seqno, Slice};
 use crate::format::record::value_of;
-use crate::io::pending_deletions::FileGuard;
+use crate::io::file_guard::FileGuard;
 use crate::io::{File, Mapping};
 
 /// A log: written by the commit path, read by everything that has an address into it.

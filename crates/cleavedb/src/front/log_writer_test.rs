@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::{DirId, FileId, FileKey, FileKind};
 use crate::format::frame::LOG_HEADER_BYTES;
-use crate::io::pending_deletions::FileGuard;
+use crate::io::file_guard::FileGuard;
 use crate::io::{Access, File, SimDisk, Storage};
 use crate::sched::sim::simulate;
 use crate::sched::sync::{Condvar, Mutex};

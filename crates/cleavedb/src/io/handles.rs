@@ -6,7 +6,7 @@
 //! files than the limit can be open for a moment: one for each reader.
 //!
 //! A file is opened by its path, so the owner of a handle must keep the file from being removed
-//! ([`FileGuard`](crate::io::pending_deletions::FileGuard)). Called by table readers.
+//! ([`FileGuard`](crate::io::file_guard::FileGuard)). Called by table readers.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -44,6 +44,11 @@ impl FileNames {
         self.files.get(path).ok_or_else(|| Error::io(path, operation, io::ErrorKind::NotFound.into()))
     }
 
+    /// The number of names of a file.
+    fn links(&self, content: &Arc<RwLock<MemoryContent>>) -> u64 {
+        self.files.values().filter(|other| Arc::ptr_eq(other, content)).count() as u64
+    }
+
     fn create(&mut self, path: &Path) -> Result<Arc<RwLock<MemoryContent>>> {
         let failed = |kind: io::ErrorKind| Error::io(path, "create", kind.into());
         if self.files.contains_key(path) || self.directories.contains(path) {
@@ -185,10 +190,15 @@ impl Storage for MemoryStorage {
         Ok(true)
     }
 
+    fn links(&self, path: &Path) -> Result<u64> {
+        let names = self.names.lock();
+        Ok(names.links(names.find(path, "count the links of")?))
+    }
+
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         let names = self.names.lock();
         let content = names.find(path, "punch")?.clone();
-        if names.files.values().filter(|other| Arc::ptr_eq(other, &content)).count() > 1 {
+        if names.links(&content) > 1 {
             return Ok(Punched::Linked);
         }
         drop(names);

@@ -25,11 +25,20 @@ pub mod copy;
 pub mod handles;
 pub mod read_ahead;
 pub mod coalesced_reads;
+pub mod file_guard;
 pub mod pending_deletions;
 pub mod read_only;
 pub mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+
+/// What guards of files are made of; a model checker has its own.
+mod guarding {
+    pub use std::sync::atomic::AtomicBool;
+
+    pub use super::pending_deletions::{FileRange, Obsolete, PendingDeletions};
+    pub use crate::base::FileKey;
+}
 
 pub use aligned::AlignedBuffer;
 pub use image::MappingImage;

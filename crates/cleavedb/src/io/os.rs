@@ -168,6 +168,13 @@ impl Storage for OsStorage {
         }
     }
 
+    #[cfg(unix)]
+    fn links(&self, path: &Path) -> Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(path).map_err(|error| Error::io(path, "count the links of", error))?;
+        Ok(found.nlink())
+    }
+
     #[cfg(not(feature = "portable"))]
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         use std::os::unix::fs::MetadataExt;

@@ -6,13 +6,12 @@
 //! after twice the time each, at least once a minute. The next open finds the ranges that a close leaves
 //! (`engine/recovery/values.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::{FileKey, Result};
+use crate::base::Result;
 use crate::io::storage::Punched;
 use crate::sched::sync::Mutex;
 
@@ -52,6 +51,8 @@ struct Deferred {
     waiting: Vec<Obsolete>,
     /// Offsets and lengths of ranges that could not be freed, by file; adjacent ranges are joined.
     deferred: BTreeMap<Arc<Path>, BTreeMap<u64, u64>>,
+    /// The files that had another link when a range was to be freed last.
+    linked: BTreeSet<Arc<Path>>,
     /// Bytes of all waiting and deferred ranges, and of the range that a job is freeing.
     pending_bytes: u64,
     /// When the deferred ranges are tried again; None if there are none or the file system cannot punch holes.
@@ -76,6 +77,7 @@ impl Deferred {
             _ => true,
         });
         self.pending_bytes -= bytes;
+        self.linked.remove(path);
         if self.deferred.is_empty() {
             self.retry_at = None;
         }
@@ -123,6 +125,10 @@ impl PendingDeletions {
     pub fn record_punch(&self, range: FileRange, outcome: &Result<Punched>, now: Duration) {
         let mut state = self.state.lock();
         match outcome {
+            Ok(Punched::Linked) => drop(state.linked.insert(range.path.clone())),
+            _ => drop(state.linked.remove(&range.path)),
+        }
+        match outcome {
             Ok(Punched::Done) => {
                 state.pending_bytes -= range.len;
                 // The other link of this file is gone, and perhaps those of other files are too.
@@ -158,55 +164,17 @@ impl PendingDeletions {
     pub fn pending_bytes(&self) -> u64 {
         self.state.lock().pending_bytes
     }
-}
 
-/// Held by every reader of a file; when the last holder of an obsolete file drops it, the file becomes a pending deletion.
-pub struct FileGuard {
-    key: FileKey,
-    path: Arc<Path>,
-    obsolete: AtomicBool,
-    pending_deletions: Arc<PendingDeletions>,
-}
-
-impl FileGuard {
-    /// Guards a file, which lies at `path`.
-    pub fn new(key: FileKey, path: impl Into<Arc<Path>>, pending_deletions: Arc<PendingDeletions>) -> FileGuard {
-        FileGuard { key, path: path.into(), obsolete: AtomicBool::new(false), pending_deletions }
-    }
-
-    /// The file's kind, number and tier.
-    pub fn key(&self) -> FileKey {
-        self.key
-    }
-
-    /// Where it lies.
-    pub fn path(&self) -> &Arc<Path> {
-        &self.path
-    }
-
-    /// The manifest no longer references the file: it is deleted after its last holder.
-    pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-
-    /// True if the manifest no longer references the file.
-    pub fn is_obsolete(&self) -> bool {
-        self.obsolete.load(Ordering::Acquire)
-    }
-
-    /// No reader needs this range of the file any more. It is punched out unless the whole file is obsolete.
-    pub fn mark_range_obsolete(&self, offset: u64, len: u64) {
-        if !self.is_obsolete() {
-            self.pending_deletions.add(Obsolete::Range(FileRange { path: self.path.clone(), offset, len }));
-        }
-    }
-}
-
-impl Drop for FileGuard {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            self.pending_deletions.add(Obsolete::File(self.path.clone()));
-        }
+    /// Of these, bytes of ranges in files with another link, such as a checkpoint's, for which `counts` is true.
+    pub fn linked_bytes(&self, counts: impl Fn(&Path) -> bool) -> u64 {
+        let state = self.state.lock();
+        let linked = state.linked.iter().filter(|path| counts(path));
+        let deferred = linked.filter_map(|path| state.deferred.get(path)).flat_map(BTreeMap::values).sum::<u64>();
+        let waiting = state.waiting.iter().map(|obsolete| match obsolete {
+            Obsolete::Range(range) if state.linked.contains(&range.path) && counts(&range.path) => range.len,
+            _ => 0,
+        });
+        deferred + waiting.sum::<u64>()
     }
 }
 
@@ -240,6 +208,8 @@ mod tests {
         pending_deletions.add(Obsolete::Range(range("a", 20, 4)));
         take_all(&pending_deletions, 0, Punched::Linked);
         assert_eq!(pending_deletions.pending_bytes(), 16);
+        let linked = |of: &str| pending_deletions.linked_bytes(|path| path == Path::new(of));
+        assert_eq!((linked("a"), linked("b")), (16, 0));
         assert!(!pending_deletions.has_work(Duration::ZERO));
         let mut times = Vec::new();
         for now in 1..400 {
@@ -264,6 +234,7 @@ mod tests {
         pending_deletions.add(Obsolete::Range(range("a", 0, 4)));
         take_all(&pending_deletions, 0, Punched::Unsupported);
         assert_eq!((pending_deletions.pending_bytes(), pending_deletions.retry_in(Duration::ZERO)), (4, None));
+        assert_eq!(pending_deletions.linked_bytes(|_| true), 0);
         assert!(!pending_deletions.has_work(Duration::from_secs(1 << 30)));
     }
 

@@ -74,6 +74,10 @@ impl Storage for ReadOnlyStorage<'_> {
         read_only(from, "link")
     }
 
+    fn links(&self, path: &Path) -> Result<u64> {
+        self.storage.links(path)
+    }
+
     fn punch(&self, path: &Path, _: u64, _: u64) -> Result<Punched> {
         read_only(path, "punch")
     }

@@ -117,6 +117,8 @@ pub trait Storage: Send + Sync {
     /// Makes a hard link `to`; the name must be free. Returns false, and does nothing, if the two paths lie on different
     /// devices or the file system does not support hard links.
     fn link(&self, from: &Path, to: &Path) -> Result<bool>;
+    /// Number of names of a file, in whatever directories: more than one if a checkpoint links it.
+    fn links(&self, path: &Path) -> Result<u64>;
     /// Punches a hole: frees the space of a range of a file, which reads as zeros from then on; the length and all other
     /// bytes stay. Does nothing if the file has another hard link. Both numbers are multiples of
     /// [`BLOCK_IO_BYTES`](crate::base::limits::BLOCK_IO_BYTES).

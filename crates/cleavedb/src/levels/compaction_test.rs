@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::base::cursor::model::{Version, sort};
 use crate::base::{Cursor, DirId, Kind, Seqno, Stamp, full_key};
-use crate::io::pending_deletions::FileGuard;
+use crate::io::file_guard::FileGuard;
 use crate::io::{Faults, SimDisk};
 use crate::levels::level_cursor::LevelCursor;
 use crate::levels::readers::Readers;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::base::{DirId, Gauge};
 use crate::cache::block_cache::BlockCache;
+use crate::io::file_guard::FileGuard;
 use crate::io::handles::{Handle, Handles};
-use crate::io::pending_deletions::FileGuard;
 use crate::io::read_ahead::ReadAhead;
 use crate::io::{Access, Storage};
 

@@ -20,8 +20,8 @@ use crate::format::properties::Properties;
 use crate::format::range_block::RangeBlock;
 use crate::format::references::References;
 use crate::format::table::{BlockHandle, FOOTER_BYTES, Footer};
+use crate::io::file_guard::FileGuard;
 use crate::io::handles::Handle;
-use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, read_exact_at};
 
 /// Bytes read from the end of a table at its first use: the footer, and usually the properties.

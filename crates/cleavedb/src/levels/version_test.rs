@@ -8,7 +8,7 @@ use super::*;
 use crate::base::cursor::model::{Step, VecCursor, Version as OneVersion, assert_same_walk, sort};
 use crate::base::{Cursor, DirId, KeyspaceId, Kind, Merging, Seqno, Stamp, full_key};
 use crate::io::SimDisk;
-use crate::io::pending_deletions::FileGuard;
+use crate::io::file_guard::FileGuard;
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::readers::Readers;
 

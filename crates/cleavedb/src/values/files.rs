@@ -17,8 +17,8 @@ use crate::format::group::Group;
 use crate::format::record::value_of;
 use crate::format::value_state::{ReclaimedBytes, ValueState};
 use crate::format::values::{EXTENT_ALIGN, Temperature};
+use crate::io::file_guard::FileGuard;
 use crate::io::handles::Handle;
-use crate::io::pending_deletions::FileGuard;
 use crate::io::{File, read_exact_polled};
 
 /// Where the records of a value file are.

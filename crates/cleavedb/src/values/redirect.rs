@@ -133,6 +133,12 @@ impl RedirectBuilder {
         self.entries.capacity() * size_of::<(u32, u64, u64, u32)>()
     }
 
+    /// The most bytes that the file takes.
+    pub fn space_max(&self, shape: Shape) -> u64 {
+        let pages = 2 + self.tables.len() + self.entries.len() / shape.page_entries();
+        (PAGE_BYTES * pages) as u64
+    }
+
     /// Writes and syncs file `id` at `path`, which must not exist, with `access`; returns offset and length of each table.
     /// The caller syncs the directory.
     pub fn write(
@@ -147,8 +153,7 @@ impl RedirectBuilder {
             let from = self.entries.partition_point(|entry| (entry.0 as usize) < table);
             from..self.entries.partition_point(|entry| entry.0 as usize <= table)
         };
-        let pages = 2 + self.tables.len() + self.entries.len() / shape.page_entries();
-        let mut out = Vec::with_capacity(PAGE_BYTES * pages);
+        let mut out = Vec::with_capacity(self.space_max(shape) as usize);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&shape.version().to_le_bytes());
         out.extend_from_slice(&id.0.to_le_bytes());
@@ -439,8 +444,9 @@ mod tests {
     use super::*;
     use crate::base::{DirId, FileKey, FileKind};
     use crate::io::SimDisk;
+    use crate::io::file_guard::FileGuard;
     use crate::io::handles::Handles;
-    use crate::io::pending_deletions::{FileGuard, PendingDeletions};
+    use crate::io::pending_deletions::PendingDeletions;
 
     /// Records were 900 B long; their new length depends on their location.
     fn len_of((index, offset): RedirectPlace) -> u32 {

@@ -23,6 +23,7 @@ mod sizes;
 mod space;
 mod ingest;
 mod tiers;
+mod kept;
 mod values;
 mod surveys;
 mod ranges;

@@ -39,6 +39,15 @@ pub struct TierStats {
     /// Bytes of files that were moved between directories since the open.
     #[n(7)]
     pub bytes_moved: u64,
+    /// Of the space in use on the fast tier, redirect tables and values that readers were asking for (decision record 048).
+    #[n(8)]
+    #[cbor(default)]
+    pub fast_bytes_kept: u64,
+    /// Bytes of files that were removed since the open while links of checkpoints held them: their space is that of the
+    /// checkpoints.
+    #[n(9)]
+    #[cbor(default)]
+    pub bytes_left_to_checkpoints: u64,
 }
 
 /// A directory of a database.
@@ -61,6 +70,11 @@ pub struct DirectoryStats {
     /// Their bytes, without the unwritten ends of logs.
     #[n(4)]
     pub bytes: u64,
+    /// In addition, bytes of dead values that only a checkpoint needs: it links their file, so that their space cannot be
+    /// given back.
+    #[n(5)]
+    #[cbor(default)]
+    pub checkpoint_bytes: u64,
 }
 
 /// The files that a view holds, and the bytes of each.
@@ -93,7 +107,9 @@ impl Core {
         let directory = |(dir, path): (DirId, &std::path::Path)| {
             let (files, bytes) = sums(&|file| file.dir == dir);
             let is_declared = dir == DirId::HOME || dir == slow;
-            DirectoryStats { path: path.display().to_string(), tier: self.dirs.tier(dir), is_declared, files, bytes }
+            let checkpoint_bytes = self.pending_deletions.linked_bytes(|file| file.parent() == Some(path));
+            let (path, tier) = (path.display().to_string(), self.dirs.tier(dir));
+            DirectoryStats { path, tier, is_declared, files, bytes, checkpoint_bytes }
         };
         let directories = self.dirs.all().map(directory).collect();
         let misplaced: BTreeSet<FileKey> = self.misplaced_files(view).into_iter().collect();
@@ -112,6 +128,8 @@ impl Core {
             files_to_move,
             bytes_to_move,
             bytes_moved: self.counters.moved_bytes.load(Ordering::Relaxed),
+            fast_bytes_kept: self.fast_kept(view).iter().map(|(_, bytes)| bytes).sum(),
+            bytes_left_to_checkpoints: self.counters.bytes_left_to_checkpoints.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Pending deletions: obsolete files, and parts of files, that neither the manifest references nor a reader holds.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
@@ -49,9 +50,14 @@ impl Job for DeleteFile {
 impl Core {
     /// Removes a numbered file that nothing references, if it can be removed. The next open removes it otherwise.
     pub fn remove_file(&self, path: &Path) {
-        let removed = self.storage.remove(path);
+        // Its space is then that of a checkpoint.
+        if self.storage.links(path).is_ok_and(|links| links > 1) {
+            let bytes = self.storage.file_len(path).ok().flatten().unwrap_or_default();
+            self.counters.bytes_left_to_checkpoints.fetch_add(bytes, Ordering::Relaxed);
+        }
+        let is_gone = self.storage.remove(path).is_ok() || matches!(self.storage.exists(path), Ok(false));
         let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-        if let (Ok(()), Some((_, id))) = (removed, name)
+        if let (true, Some((_, id))) = (is_gone, name)
             && path.parent() == Some(self.dirs.fast())
         {
             self.fast.release(Occupant::File(id));

@@ -5,7 +5,7 @@
 //! The copy is synced before the edit that makes it the file; the old one is removed after its last reader. A crash before
 //! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::tuning::tiers::{FastFill, FastLog, home_of, to_demote};
+use crate::engine::tuning::tiers::{FastFill, FastLog, home_of, kept_on_fast, to_demote};
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
-use crate::format::values::{EXTENT_ALIGN, ValuePlace};
+use crate::format::values::{EXTENT_ALIGN, Temperature, ValuePlace};
 use crate::front::log::LogFile;
 use crate::io::Access;
 use crate::io::copy::copy_file;
@@ -142,11 +143,47 @@ impl Core {
         let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table.key())));
         let tables = tables.filter(|(level, table)| *level >= first || table.dir != DirId::HOME);
         let tables = tables.map(|(_, table)| table);
-        let values = view.values.stored.values().map(|stored| stored.key());
+        let kept = self.files_kept_on_fast(view);
+        let values = view.values.stored.values().map(|stored| stored.key()).filter(|file| !kept.contains(&file.id));
         let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values);
         let mut files: Vec<_> = files.filter(|file| home_of(*file, self.dirs.slow_id()) != file.dir).collect();
         files.sort_by_key(|file| file.id);
         files
+    }
+
+    /// The files of redirect tables and of values that are read on the fast tier, newest first, with the bytes of each. O(value
+    /// files).
+    pub fn fast_kept(&self, view: &View) -> Vec<(FileId, u64)> {
+        if !self.dirs.are_apart() {
+            return Vec::new();
+        }
+        let files = view.values.stored.values().map(|stored| stored.key()).filter(|file| file.dir == DirId::HOME);
+        let files: Vec<FileKey> = files.filter(|file| file.kind != FileKind::Log).collect();
+        let mut others = BTreeSet::new();
+        for place in view.values.state.places.values() {
+            if let ValuePlace::Extent { segment, temperature, .. } = place
+                && *temperature != Temperature::Read
+            {
+                others.insert(*segment);
+            }
+        }
+        let kept = files.iter().rev().filter(|file| !others.contains(&file.id));
+        kept.map(|file| (file.id, self.fast.bytes_of(Occupant::File(file.id)))).collect()
+    }
+
+    /// Those that stay there.
+    fn files_kept_on_fast(&self, view: &View) -> BTreeSet<FileId> {
+        let kept = self.fast_kept(view);
+        let count = kept_on_fast(self.fast_fill(), kept.iter().map(|(_, bytes)| *bytes));
+        kept.into_iter().take(count).map(|(file, _)| file).collect()
+    }
+
+    /// True if `bytes` more of redirect tables or values that are read may be made on the fast tier. O(value files).
+    pub fn has_room_for_kept(&self, bytes: u64) -> bool {
+        self.dirs.are_apart() && {
+            let kept = self.fast_kept(&self.published.view()).iter().map(|(_, bytes)| bytes).sum();
+            self.fast_fill().has_room_for_kept(kept, bytes)
+        }
     }
 
     /// The log that may still be written: the newest, unless recovery left it and none was taken since.

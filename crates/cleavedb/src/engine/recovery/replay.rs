@@ -24,7 +24,8 @@ use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
-use crate::io::pending_deletions::{FileGuard, PendingDeletions};
+use crate::io::file_guard::FileGuard;
+use crate::io::pending_deletions::PendingDeletions;
 use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
 
 /// Frames are rewritten in writes of about this size.

@@ -9,6 +9,11 @@ const BEGIN_PERCENT: u64 = 70;
 const GOAL_PERCENT: u64 = 60;
 /// From this part on, logs that were not flushed are demoted too.
 const HURRY_PERCENT: u64 = 85;
+/// Redirect tables, and values that readers were asking for, may take this part of the fast tier, in percent: what they save is a
+/// read of the slow one now and then, and logs save a copy of each record that dies in them.
+const KEPT_PERCENT: u64 = 20;
+/// New ones are made up to this part, so that the oldest need not leave first.
+const KEPT_MOST_PERCENT: u64 = 25;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
 const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
@@ -36,6 +41,12 @@ impl FastFill {
     /// There is room for `bytes` of tables of HL0, which are read by most look-ups and replaced soon.
     pub fn has_room_for_hl0(self, bytes: u64) -> bool {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
+    }
+
+    /// Room for `bytes` more of redirect tables and values that are read, if there are `kept` bytes of them.
+    pub fn has_room_for_kept(self, kept: u64, bytes: u64) -> bool {
+        let more = |before: u64| FastFill { bytes: before.saturating_add(bytes), ..self };
+        !more(kept).exceeds(KEPT_MOST_PERCENT) && !more(self.bytes).exceeds(HURRY_PERCENT)
     }
 
     /// How many jobs it would take to demote what is there beyond the goal; 0 while no room is wanted.
@@ -97,6 +108,19 @@ pub(crate) fn to_empty(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
     taken.copied().collect()
 }
 
+/// Of the files of redirect tables and values that are read, newest first, how many stay on the fast tier.
+pub(crate) fn kept_on_fast(fill: FastFill, sizes: impl Iterator<Item = u64>) -> usize {
+    if fill.exceeds(HURRY_PERCENT) {
+        return 0;
+    }
+    let mut kept = FastFill { bytes: 0, ..fill };
+    let stays = |size: &u64| {
+        kept.bytes = kept.bytes.saturating_add(*size);
+        !kept.exceeds(KEPT_PERCENT)
+    };
+    sizes.take_while(stays).count()
+}
+
 /// The directory that a file belongs to, apart from what the fast tier has room for.
 pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
     match file.kind {
@@ -147,6 +171,18 @@ mod tests {
         let chosen = to_demote(FastFill { budget: 64 << 20, bytes: 400 << 20 }, &logs);
         assert_eq!(chosen.len(), 16);
         assert!(to_demote(FastFill { budget: u64::MAX, bytes: 400 << 20 }, &logs).is_empty());
+    }
+
+    #[test]
+    fn redirects_and_read_values_have_a_part_of_the_tier_and_the_oldest_leave_it() {
+        let fill = |bytes| FastFill { budget: 100, bytes };
+        let rooms = [(0, 0, 25, true), (0, 0, 26, false), (60, 20, 5, true), (60, 20, 6, false), (85, 0, 1, false)];
+        for (bytes, kept, more, wanted) in rooms {
+            assert_eq!(fill(bytes).has_room_for_kept(kept, more), wanted, "{bytes} {kept} {more}");
+        }
+        let kept = |bytes| kept_on_fast(fill(bytes), [5, 5, 10, 1, 1].into_iter());
+        assert_eq!([0, 85, 86].map(kept), [3, 3, 0]);
+        assert_eq!(kept_on_fast(FastFill { budget: u64::MAX, bytes: 0 }, [u64::MAX / 10, 1].into_iter()), 2);
     }
 
     #[test]

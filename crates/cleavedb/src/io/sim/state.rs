@@ -207,10 +207,15 @@ impl State {
         Ok(true)
     }
 
+    pub(super) fn links(&self, path: &Path) -> Result<u64> {
+        let number = self.find_or_fail(path, "count the links of")?;
+        let names = self.directories.values().flat_map(|directory| directory.names().values());
+        Ok(names.filter(|inode| **inode == number).count() as u64)
+    }
+
     pub(super) fn punch(&mut self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         let number = self.find_or_fail(path, "punch")?;
-        let names = self.directories.values().flat_map(|directory| directory.names().values());
-        if names.filter(|inode| **inode == number).count() > 1 {
+        if self.links(path)? > 1 {
             return Ok(Punched::Linked);
         }
         if !self.can_punch {

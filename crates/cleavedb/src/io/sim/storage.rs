@@ -135,6 +135,10 @@ impl Storage for SimDisk {
         self.run_operation(to, "link", |state| state.link(from, to))
     }
 
+    fn links(&self, path: &Path) -> Result<u64> {
+        self.run_operation(path, "count the links of", |state| state.links(path))
+    }
+
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {
         self.run_operation(path, "punch", |state| state.punch(path, offset, len))
     }

@@ -1,7 +1,8 @@
-//! Copies records from files to the extents of a segment, in file order, and verifies them again.
+//! Copies records from files to their extents, in file order, and verifies them again.
 
 use crate::base::limits::COMPRESSED_RECORD_BYTES_MAX;
 use crate::base::{Address, Error, FileId, Result};
+use crate::engine::jobs::collection::outputs::Outputs;
 use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::record::{Record, RecordChecksum};
 use crate::format::values::Moved;
@@ -11,7 +12,6 @@ use crate::values::newest::SeenRecord;
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::record_notes::RecordNotes;
 use crate::values::redirect::RedirectBuilder;
-use crate::values::segment::SegmentBuilder;
 
 /// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: PIECE_BYTES as u64 };
@@ -24,7 +24,6 @@ impl Collection<'_> {
     /// Copies records, given in the order of files and offsets, to extents already begun.
     pub(crate) fn copy(&mut self, records: &[Going<'_>]) -> Result<()> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
-        let Some(segment) = &mut self.segment else { return Ok(()) };
         let mut buffer = Vec::new();
         for of_file in records.chunk_by(|(one, _), (next, _)| one.file == next.file) {
             let victim = &mut self.victims[of_file[0].0.file as usize];
@@ -44,7 +43,7 @@ impl Collection<'_> {
                     source.read_ahead(from, to - from);
                     told_to = to;
                 }
-                copy_stretch(&*source, &stretch, segment, &mut self.compressor, &mut buffer, &mut arrived)?;
+                copy_stretch(&*source, &stretch, &mut self.outputs, &mut self.compressor, &mut buffer, &mut arrived)?;
             }
         }
         Ok(())
@@ -106,13 +105,13 @@ impl CopiedRecord {
 
 /// Writes a verified record into an extent, compressed if the options ask for it and it saves space.
 pub(crate) fn write(
-    segment: &mut SegmentBuilder,
+    outputs: &mut Outputs<'_>,
     compressor: &mut RecordCompressor,
     extent: usize,
     bytes: &[u8],
 ) -> Result<CopiedRecord> {
     let stored = compressor.compress(bytes).unwrap_or(bytes);
-    let place = segment.add(extent, stored, bytes.len() as u64)?;
+    let place = outputs.add(extent, stored, bytes.len() as u64)?;
     Ok(CopiedRecord { place, len: stored.len() as u32 })
 }
 
@@ -130,7 +129,7 @@ pub(crate) fn damaged(source: &dyn File, seen: &SeenRecord, reason: &str) -> Err
 fn copy_stretch(
     source: &dyn File,
     stretch: &CoalescedRead<'_, Going<'_>>,
-    segment: &mut SegmentBuilder,
+    outputs: &mut Outputs<'_>,
     compressor: &mut RecordCompressor,
     buffer: &mut Vec<u8>,
     arrived: &mut Arrived<'_>,
@@ -138,7 +137,7 @@ fn copy_stretch(
     if let [(large, extent)] = stretch.pieces
         && large.len as usize > PIECE_BYTES
     {
-        let copy = copy_large(source, large, *extent, segment, buffer)?;
+        let copy = copy_large(source, large, *extent, outputs, buffer)?;
         arrived.note(large, *extent, copy);
         return Ok(());
     }
@@ -147,7 +146,7 @@ fn copy_stretch(
         let (seen, extent) = going;
         let bytes = &buffer[stretch.within(place(going))];
         check_seen(source, seen, bytes)?;
-        let copy = write(segment, compressor, *extent, bytes)?;
+        let copy = write(outputs, compressor, *extent, bytes)?;
         arrived.note(seen, *extent, copy);
     }
     Ok(())
@@ -167,7 +166,7 @@ pub(crate) fn copy_large(
     source: &dyn File,
     seen: &SeenRecord,
     extent: usize,
-    segment: &mut SegmentBuilder,
+    outputs: &mut Outputs<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<CopiedRecord> {
     let mut check = RecordChecksum::default();
@@ -176,7 +175,7 @@ pub(crate) fn copy_large(
         buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);
         read_exact_at(source, buffer, offset)?;
         check.add(buffer);
-        let at = segment.add(extent, buffer, buffer.len() as u64)?;
+        let at = outputs.add(extent, buffer, buffer.len() as u64)?;
         place.get_or_insert(at);
         offset += buffer.len() as u64;
     }

@@ -16,6 +16,7 @@ mod survey;
 mod look_up_each;
 mod read;
 mod place;
+mod outputs;
 mod copy;
 mod sorted;
 mod throttle;
@@ -86,15 +87,15 @@ fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
     }
     let bytes_before: u64 = collection.victims.iter().map(|victim| victim.file.end() - victim.file.start()).sum();
     let moved = collection.run(walks);
-    let places = moved.inspect_err(|_| remove_unreferenced(core, &collection.made))?;
+    let places = moved.inspect_err(|_| remove_unreferenced(core, collection.outputs.made()))?;
     let (written, paused) = (collection.written, collection.throttle.paused());
     if collection.has_yielded {
-        remove_unreferenced(core, &collection.made);
+        remove_unreferenced(core, collection.outputs.made());
         return Ok(Collected::Yielded { written });
     }
     // Includes the header of the redirect tables, so that every job has a cost.
     let reordered = (purpose != Purpose::Space).then_some(written + EXTENT_ALIGN);
-    let (files, copies) = (collection.made, collection.copies);
+    let (files, copies) = (collection.outputs.made().to_vec(), collection.copies);
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
     Ok(Collected::Copied(Box::new(Copied { edit, copies, files, bytes_before, written, paused })))
 }
@@ -102,6 +103,6 @@ fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
 /// Removes files that no edit references. If that fails, the next open removes them.
 pub(crate) fn remove_unreferenced(core: &Core, files: &[FileKey]) {
     for file in files {
-        let _ = core.storage.remove(&core.dirs.path(*file));
+        core.remove_file(&core.dirs.path(*file));
     }
 }

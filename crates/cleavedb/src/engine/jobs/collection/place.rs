@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::base::{FileKind, Result};
+use crate::base::Result;
+use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
 use crate::format::values::Temperature;
 use crate::values::files::Layout;
 use crate::values::newest::{Fate, SeenRecord, SeenRecords};
 use crate::values::placement::Survivor;
-use crate::values::segment::SegmentBuilder;
+
+/// No extent on the fast tier is made for fewer bytes than this part of a log.
+const READ_PART: u64 = 256;
 
 impl Collection<'_> {
     /// Judges the records read, and moves the live ones.
@@ -23,7 +26,8 @@ impl Collection<'_> {
         self.move_out(&batch)
     }
 
-    /// Writes the survivors, an extent for each group, hot and cold ones apart.
+    /// Writes the survivors, an extent for each group, hot and cold ones apart, and one on the fast tier for those that readers
+    /// were asking for.
     pub(super) fn move_out(&mut self, batch: &SeenRecords) -> Result<()> {
         let survivors: Vec<Survivor<'_>> = batch
             .seen
@@ -34,33 +38,34 @@ impl Collection<'_> {
         self.around.random_percent = chance_percent(self.steps, self.steps_up);
         let groups = placement.groups(&survivors, &self.around);
         drop(survivors);
-        // The records, arranged by group.
-        let mut rest = &batch.seen[..];
-        let runs = groups.iter().map(|(group, records)| (group, rest.split_off(..*records).unwrap_or_default()));
-        let runs: Vec<(&Group, &[SeenRecord])> = runs.collect();
-        let mut extents = BTreeMap::<(&Group, Temperature), (u64, usize)>::new();
-        for (group, run) in &runs {
-            for seen in *run {
-                extents.entry((*group, self.temperature(seen))).or_default().0 += u64::from(seen.len);
-            }
+        let is_read = self.read_ones(batch)?;
+        // The records, arranged by group, and the extent that each goes to.
+        let (mut parts, mut extents) = (Vec::with_capacity(batch.seen.len()), BTreeMap::<_, (u64, usize)>::new());
+        let in_groups = groups.iter().flat_map(|(group, records)| std::iter::repeat_n(group, *records));
+        for ((seen, group), is_read) in batch.seen.iter().zip(in_groups).zip(is_read) {
+            let part = match is_read {
+                true => (&Group::ALL, Temperature::Read),
+                false => (group, self.temperature(seen)),
+            };
+            extents.entry(part).or_default().0 += u64::from(seen.len);
+            parts.push((seen, part));
         }
         if extents.is_empty() {
             return Ok(());
         }
         for (&(group, temperature), (bytes, index)) in &mut extents {
             let id = self.core.new_file_id()?;
-            *index = self.extents.len();
-            self.segment()?.begin_extent(id, *bytes);
+            *index = self.outputs.begin_extent(temperature, id, *bytes)?;
             self.extents.push(NewExtent { id, group: group.clone(), temperature });
         }
-        let going = runs.iter().flat_map(|(group, run)| run.iter().map(|seen| (*group, seen)));
-        let mut records: Vec<Going<'_>> =
-            going.map(|(group, seen)| (seen, extents[&(group, self.temperature(seen))].1)).collect();
+        let mut records: Vec<Going<'_>> = parts.iter().map(|(seen, part)| (*seen, extents[part].1)).collect();
+        drop(parts);
         if placement.keeps_key_order() {
             self.copy_sorted(&records)?;
-            for ((group, _), (_, index)) in extents {
-                let bytes = self.segment()?.extent_bytes(index);
-                *self.around.groups.entry(group.clone()).or_default() += bytes;
+            for ((group, temperature), (_, index)) in extents {
+                if temperature != Temperature::Read {
+                    *self.around.groups.entry(group.clone()).or_default() += self.outputs.extent_bytes(index);
+                }
             }
             return Ok(());
         }
@@ -68,32 +73,34 @@ impl Collection<'_> {
         self.copy(&records)
     }
 
-    /// A record that was not updated since it was last moved is cold (HashKV section 3.4). A record in a log has never
-    /// been moved.
-    pub(super) fn temperature(&self, seen: &SeenRecord) -> Temperature {
-        let is_new = matches!(self.victims[seen.file as usize].file.layout(), Layout::Log);
-        match self.core.placement.separates_cold() && !is_new && seen.fate == Fate::Kept {
-            true => Temperature::Cold,
-            false => Temperature::Hot,
+    /// For each survivor, whether it goes to the fast tier: its value is cached, and the tier has room for all such. They are
+    /// what readers ask for when the cache has let them go (decision record 048).
+    fn read_ones(&mut self, batch: &SeenRecords) -> Result<Vec<bool>> {
+        let (core, seen) = (self.core, &batch.seen);
+        let bytes_min = core.settings.tuning.log_bytes / READ_PART;
+        if self.purpose != Purpose::Space || !core.has_room_for_kept(bytes_min) {
+            return Ok(vec![false; seen.len()]);
+        }
+        let is_read: Vec<bool> = seen.iter().map(|seen| core.memory.value_cache.holds(batch.key(seen))).collect();
+        let bytes: u64 =
+            seen.iter().zip(&is_read).filter(|(_, read)| **read).map(|(seen, _)| u64::from(seen.len)).sum();
+        match bytes >= bytes_min.max(1) && self.outputs.has_fast_room(bytes)? {
+            true => Ok(is_read),
+            false => Ok(vec![false; seen.len()]),
         }
     }
 
-    /// The segment, created when there is something to write.
-    pub(super) fn segment(&mut self) -> Result<&mut SegmentBuilder> {
-        if self.segment.is_none() {
-            let core = self.core;
-            let file = core.new_file(FileKind::Segment, core.dirs.of_new(FileKind::Segment))?;
-            let path = core.dirs.path(file);
-            self.made.push(file);
-            self.segment = Some(SegmentBuilder::create(
-                &*core.storage,
-                &path,
-                file.id,
-                core.readers.access_in(file.dir),
-                core.settings.tuning.extent_buffer_bytes(),
-            )?);
+    /// A record that was not updated since it was last moved is cold (HashKV section 3.4). A record in a log has never
+    /// been moved, and one on the fast tier was moved because readers asked for it.
+    fn temperature(&self, seen: &SeenRecord) -> Temperature {
+        let is_grouped = match self.victims[seen.file as usize].file.layout() {
+            Layout::Log => false,
+            Layout::Extent { temperature, .. } => *temperature != Temperature::Read,
+        };
+        match self.core.placement.separates_cold() && is_grouped && seen.fate == Fate::Kept {
+            true => Temperature::Cold,
+            false => Temperature::Hot,
         }
-        Ok(self.segment.as_mut().expect("the segment was created just above"))
     }
 }
 

@@ -201,8 +201,7 @@ impl Collection<'_> {
             };
             if window.is_empty() {
                 let source = self.victims[first.file as usize].file.stored().streamed_file()?;
-                let Some(segment) = &mut self.segment else { return Ok(()) };
-                let copy = copy_large(&*source, first, *extent, segment, &mut buffer)?;
+                let copy = copy_large(&*source, first, *extent, &mut self.outputs, &mut buffer)?;
                 arrived(self, first, *extent, copy);
                 rest = others;
                 continue;
@@ -212,8 +211,7 @@ impl Collection<'_> {
             for (seen, extent) in window {
                 let bytes = &gathered[at..at + seen.len as usize];
                 at += bytes.len();
-                let Some(segment) = &mut self.segment else { return Ok(()) };
-                let copy = write(segment, &mut self.compressor, *extent, bytes)?;
+                let copy = write(&mut self.outputs, &mut self.compressor, *extent, bytes)?;
                 self.written += u64::from(copy.len);
                 arrived(self, seen, *extent, copy);
             }

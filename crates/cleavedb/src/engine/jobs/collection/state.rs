@@ -1,24 +1,25 @@
-//! A running collection: the files it collects, the segment it writes, and the sequence of its stages.
+//! A running collection: the files it collects, those it makes, and the sequence of its stages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
-use crate::base::{FileId, FileKey, FileKind, Result};
+use crate::base::{FileId, Result};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::Purpose;
+use crate::engine::jobs::collection::outputs::Outputs;
 use crate::engine::jobs::collection::throttle::Throttle;
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
-use crate::format::values::{EXTENT_ALIGN, Moved, Temperature, ValuePlace};
+use crate::format::values::{Moved, Temperature, ValuePlace};
 use crate::values::files::{Entry, Layout, ValueFile};
 use crate::values::newest::{SeenRecord, SeenRecords};
 use crate::values::placement::PlacementContext;
 use crate::values::record_compressor::RecordCompressor;
 use crate::values::record_notes::RecordNotes;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
-use crate::values::segment::{ExtentPlace, SegmentBuilder};
+use crate::values::segment::ExtentPlace;
 
 /// Bytes of memory for reading, and for writing a few extents concurrently.
 pub(super) const BUFFER_BYTES: usize = 4 << 20;
@@ -47,7 +48,7 @@ pub(super) struct NewExtent {
     pub(super) temperature: Temperature,
 }
 
-/// Moves the live records of files into a segment.
+/// Moves the live records of files into segments.
 pub(crate) struct Collection<'a> {
     pub(super) core: &'a Core,
     pub(super) horizon: JobHorizon,
@@ -68,16 +69,14 @@ pub(crate) struct Collection<'a> {
     /// The number of records read from logs, and how many of them had a greater key than their predecessor.
     pub(super) steps: u64,
     pub(super) steps_up: u64,
-    /// The segment and its extents; created when there is something to write.
-    pub(super) segment: Option<SegmentBuilder>,
+    pub(super) outputs: Outputs<'a>,
+    /// The extents begun in them.
     pub(super) extents: Vec<NewExtent>,
     pub(super) compressor: RecordCompressor,
     pub(super) redirects: RedirectBuilder,
     /// The records at their new places.
     pub(super) copies: RecordNotes,
-    /// Files created.
-    pub(super) made: Vec<FileKey>,
-    /// Bytes written to them.
+    /// Bytes written to the files made.
     pub(super) written: u64,
     /// Bytes of values that are put in order together.
     pub(super) sorted_bytes: u64,
@@ -102,8 +101,9 @@ impl<'a> Collection<'a> {
             if victims.iter().all(|victim| victim.file.id() != candidate.file) {
                 let live = candidate.live.min(candidate.bytes);
                 match &candidate.part {
+                    // Of all keys, so they say nothing about groups, and do not stay among themselves.
+                    Some((_, Temperature::Read)) | None => around.in_logs += live,
                     Some((group, _)) => *around.groups.entry(group.clone()).or_default() += live,
-                    None => around.in_logs += live,
                 }
             }
         }
@@ -131,12 +131,11 @@ impl<'a> Collection<'a> {
             steps: 0,
             steps_up: 0,
             written: 0,
-            segment: None,
+            outputs: Outputs::new(core),
             extents: Vec::new(),
             compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             copies: RecordNotes::at_most(core.settings.tuning.noted_records_max()),
-            made: Vec::new(),
             sorted_bytes: sorted_bytes as u64,
             counted: core.memory.jobs.hold(BUFFER_BYTES),
             _staged: staged,
@@ -164,25 +163,22 @@ impl<'a> Collection<'a> {
             return Ok(Vec::new());
         }
         let mut places = Vec::new();
-        if let Some(segment) = self.segment.take() {
-            let extents = self.core.guarded(segment.finish())?;
-            self.written = EXTENT_ALIGN + extents.iter().map(ExtentPlace::space).sum::<u64>();
-            for (NewExtent { id, group, temperature }, place) in self.extents.drain(..).zip(extents) {
-                let ExtentPlace { segment, start, end } = place;
-                places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
-            }
+        let (extents, written) = self.outputs.finish_segments()?;
+        self.written = written;
+        for (NewExtent { id, group, temperature }, place) in self.extents.drain(..).zip(extents) {
+            let ExtentPlace { segment, start, end } = place;
+            places.push((id, ValuePlace::Extent { segment, start, end, group, temperature }));
         }
-        let file = self.core.new_file(FileKind::Redirect, self.core.dirs.of_new(FileKind::Redirect))?;
-        let (redirect, path) = (file.id, self.core.dirs.path(file));
-        let access = self.core.readers.access_in(file.dir);
-        self.made.push(file);
         // The same layout for all of them.
         let is_compressed = self.victims.iter().any(|victim| victim.saved > 0);
         let saved_of = |victim: &Victim| is_compressed.then_some(victim.saved);
         let shape = if is_compressed { Shape::Lengths } else { Shape::Pairs };
+        let file = self.outputs.new_redirect(self.redirects.space_max(shape))?;
+        let (redirect, path) = (file.id, self.core.dirs.path(file));
+        let access = self.core.readers.access_in(file.dir);
         let tables =
             std::mem::take(&mut self.redirects).write(&*self.core.storage, (&path, access), redirect, shape)?;
-        self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(file.dir)))?;
+        self.outputs.sync_directories()?;
         for (victim, (start, len)) in self.victims.drain(..).zip(tables) {
             let saved = saved_of(&victim);
             let Victim { file, to, .. } = victim;

@@ -1,0 +1,164 @@
+//! The files that a collection makes: a segment on the slow tier, one on the fast tier for values that readers were asking for,
+//! and the redirect table. Each is created when there is something to write.
+
+use crate::base::{DirId, FileId, FileKey, FileKind, Result};
+use crate::engine::core::Core;
+use crate::engine::fast_tier::Occupant;
+use crate::format::values::{EXTENT_ALIGN, Temperature};
+use crate::values::segment::{EXTENT_HEADER_BYTES, ExtentPlace, SegmentBuilder};
+
+/// The files that a collection makes.
+pub(super) struct Outputs<'a> {
+    core: &'a Core,
+    /// All of them, also those that are complete.
+    made: Vec<FileKey>,
+    /// At most one in each directory.
+    segments: Vec<Segment>,
+    /// For each extent, in the order in which they begin: its segment, and its index there.
+    extents: Vec<(usize, usize)>,
+}
+
+/// A segment being written.
+struct Segment {
+    key: FileKey,
+    builder: SegmentBuilder,
+    extents: usize,
+    /// What it may take, with the extents begun so far.
+    space_max: u64,
+}
+
+impl<'a> Outputs<'a> {
+    pub(super) fn new(core: &'a Core) -> Outputs<'a> {
+        Outputs { core, made: Vec::new(), segments: Vec::new(), extents: Vec::new() }
+    }
+
+    /// The files made so far.
+    pub(super) fn made(&self) -> &[FileKey] {
+        &self.made
+    }
+
+    /// Whether an extent of `bytes` may lie on the fast tier, which then has the space for it.
+    pub(super) fn has_fast_room(&mut self, bytes: u64) -> Result<bool> {
+        let index = self.segments.iter().position(|segment| segment.key.dir == DirId::HOME);
+        let space = extent_space(bytes) + if index.is_some() { 0 } else { EXTENT_ALIGN };
+        if !self.core.has_room_for_kept(space) {
+            return Ok(false);
+        }
+        let (id, before) = match index {
+            Some(index) => (self.segments[index].key.id, self.segments[index].space_max),
+            None => (self.core.new_file_id()?, 0),
+        };
+        if !self.core.fast.claim(Occupant::File(id), before + space) {
+            return Ok(false);
+        }
+        match index {
+            Some(index) => self.segments[index].space_max += space,
+            None => {
+                let key = FileKey { kind: FileKind::Segment, id, dir: DirId::HOME };
+                let created = self.create_segment(key);
+                created.inspect_err(|_| self.core.fast.release(Occupant::File(id)))?;
+                self.segments.last_mut().expect("it was created just above").space_max = space;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins an extent whose records have `bytes` bytes, or fewer once compressed; returns its index. For
+    /// [`Temperature::Read`] there must be [room](Outputs::has_fast_room).
+    pub(super) fn begin_extent(&mut self, temperature: Temperature, id: FileId, bytes: u64) -> Result<usize> {
+        let dir = match temperature {
+            Temperature::Read => DirId::HOME,
+            Temperature::Hot | Temperature::Cold => self.core.dirs.of_new(FileKind::Segment),
+        };
+        let index = match self.segments.iter().position(|segment| segment.key.dir == dir) {
+            Some(index) => index,
+            None => {
+                let key = self.core.new_file(FileKind::Segment, dir)?;
+                self.create_segment(key)?;
+                self.segments.len() - 1
+            }
+        };
+        let segment = &mut self.segments[index];
+        segment.builder.begin_extent(id, bytes);
+        self.extents.push((index, segment.extents));
+        segment.extents += 1;
+        Ok(self.extents.len() - 1)
+    }
+
+    fn create_segment(&mut self, key: FileKey) -> Result<()> {
+        let core = self.core;
+        let pending_bytes = core.settings.tuning.extent_buffer_bytes();
+        self.made.push(key);
+        let access = core.readers.access_in(key.dir);
+        let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, pending_bytes)?;
+        self.segments.push(Segment { key, builder, extents: 0, space_max: 0 });
+        Ok(())
+    }
+
+    /// Appends records of `announced` bytes, or fewer after compression, to an extent; returns their offset.
+    pub(super) fn add(&mut self, extent: usize, records: &[u8], announced: u64) -> Result<u64> {
+        let (segment, index) = self.extents[extent];
+        self.segments[segment].builder.add(index, records, announced)
+    }
+
+    /// Length of an extent so far, in bytes.
+    pub(super) fn extent_bytes(&self, extent: usize) -> u64 {
+        let (segment, index) = self.extents[extent];
+        self.segments[segment].builder.extent_bytes(index)
+    }
+
+    /// Syncs the segments; returns the location of each extent, and the bytes written. The caller syncs the
+    /// [directories](Outputs::sync_directories).
+    pub(super) fn finish_segments(&mut self) -> Result<(Vec<ExtentPlace>, u64)> {
+        let (mut written, mut places) = (0, Vec::new());
+        for Segment { key, builder, .. } in self.segments.drain(..) {
+            let of_segment = self.core.guarded(builder.finish())?;
+            let space = EXTENT_ALIGN + of_segment.iter().map(ExtentPlace::space).sum::<u64>();
+            if key.dir == DirId::HOME && self.core.dirs.are_apart() {
+                self.core.fast.note(Occupant::File(key.id), space);
+            }
+            written += space;
+            places.push(of_segment);
+        }
+        let place = |(segment, index): (usize, usize)| places[segment][index];
+        Ok((self.extents.drain(..).map(place).collect(), written))
+    }
+
+    /// A new redirect table of `bytes`, on the fast tier if that has room.
+    pub(super) fn new_redirect(&mut self, bytes: u64) -> Result<FileKey> {
+        let core = self.core;
+        let kind = FileKind::Redirect;
+        let id = core.new_file_id()?;
+        let is_fast = core.has_room_for_kept(bytes) && core.fast.claim(Occupant::File(id), bytes);
+        let key = FileKey { kind, id, dir: if is_fast { DirId::HOME } else { core.dirs.of_new(kind) } };
+        core.note_made_in(key.dir);
+        self.made.push(key);
+        Ok(key)
+    }
+
+    /// Makes the names of all files durable.
+    pub(super) fn sync_directories(&self) -> Result<()> {
+        let mut dirs: Vec<DirId> = self.made.iter().map(|file| file.dir).collect();
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs.into_iter().try_for_each(|dir| self.core.guarded(self.core.storage.sync_dir(self.core.dirs.of(dir))))
+    }
+}
+
+/// The most that an extent takes whose records have `bytes` bytes.
+fn extent_space(bytes: u64) -> u64 {
+    (EXTENT_HEADER_BYTES as u64 + bytes).next_multiple_of(EXTENT_ALIGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_takes_whole_blocks_with_its_header() {
+        let cases = [(1, 4096), (4096 - 28, 4096), (4096 - 27, 8192), (8192, 12288)];
+        for (bytes, wanted) in cases {
+            assert_eq!(extent_space(bytes), wanted, "{bytes}");
+        }
+    }
+}
