@@ -49,7 +49,7 @@ fn figures_of_nothing<'a>() -> Figures<'a> {
     static NONE: BTreeSet<FileId> = BTreeSet::new();
     Figures {
         levels: Vec::new(),
-        targets: LevelTargets { hl0_trigger: 9, base_bytes: 1 << 30, multiplier: 10 },
+        targets: LevelTargets { hl0_trigger: 9, hl0_trigger_if_small: 9, base_bytes: 1 << 30, multiplier: 10 },
         dropped: &[],
         running: &[],
         oldest_snapshot: Seqno::MAX,

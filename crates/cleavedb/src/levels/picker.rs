@@ -24,12 +24,16 @@ const IDLE_BELOW_MAX: u64 = 4;
 const NEEDLESS_ONE_IN: u64 = 8;
 /// A table is compacted for its deletes alone only if it is at least this fraction of the target of HL1.
 const DELETES_WORTH_PART: u64 = 64;
+/// The tables of HL0 are small if they hold less than this fraction of the bytes of HL1.
+const HL0_SMALL_PART: u64 = 6;
 
 /// Target sizes of the levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelTargets {
-    /// HL0 is compacted once it has this many tables.
+    /// HL0 is compacted once it has this many tables...
     pub hl0_trigger: usize,
+    /// ...or this many as long as they are small against HL1, all of which is rewritten with them.
+    pub hl0_trigger_if_small: usize,
     /// The target of HL1, in bytes.
     pub base_bytes: u64,
     /// The target of each further level, as a multiple of the one above.
@@ -38,7 +42,7 @@ pub struct LevelTargets {
 
 impl Default for LevelTargets {
     fn default() -> LevelTargets {
-        LevelTargets { hl0_trigger: 4, base_bytes: 256 << 20, multiplier: 10 }
+        LevelTargets { hl0_trigger: 4, hl0_trigger_if_small: 8, base_bytes: 256 << 20, multiplier: 10 }
     }
 }
 
@@ -274,10 +278,20 @@ impl<'a> Figures<'a> {
     fn score(&self, level: usize) -> u64 {
         let staying = self.levels[level].iter().filter(|table| !table.busy);
         let (is, target) = match level {
-            0 => (staying.count() as u64, self.targets.hl0_trigger.max(1) as u64),
+            0 => (staying.count() as u64, self.hl0_trigger().max(1) as u64),
             _ => (staying.map(|table| table.size).sum(), self.targets.bytes(level)),
         };
         (is as u128 * 1000 / target as u128).min(u64::MAX as u128) as u64
+    }
+
+    /// The number of tables at which HL0 is compacted.
+    fn hl0_trigger(&self) -> usize {
+        let bytes = |level: usize| self.levels.get(level).map_or(0, |tables| tables.iter().map(|table| table.size).sum());
+        let (upper, below): (u64, u64) = (bytes(0), bytes(1));
+        match upper < below / HL0_SMALL_PART {
+            true => self.targets.hl0_trigger.max(self.targets.hl0_trigger_if_small),
+            false => self.targets.hl0_trigger,
+        }
     }
 
     /// HL0 is compacted as a whole, so that only neighbours in age are merged; only its oldest table if nothing below

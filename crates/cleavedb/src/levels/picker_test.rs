@@ -95,7 +95,7 @@ impl Case {
         let tables = |level: usize| self.levels[level].iter().map(|(meta, busy)| TableFigures::new(meta, *busy));
         choose(&Figures {
             levels: (0..self.levels.len()).map(|level| tables(level).collect()).collect(),
-            targets: LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 },
+            targets: LevelTargets { hl0_trigger: 4, hl0_trigger_if_small: 6, base_bytes: 100, multiplier: 10 },
             dropped: &self.dropped,
             running: &self.running,
             oldest_snapshot: self.oldest_snapshot,
@@ -141,6 +141,16 @@ fn hl0_is_compacted_as_a_whole_with_all_tables_it_overlaps() {
 }
 
 #[test]
+fn hl0_waits_for_more_tables_while_they_are_small_against_hl1() {
+    let hl0 = ["9 a-z 1", "8 a-z 1", "7 a-z 1", "6 a-z 1", "5 a-z 1", "4 a-z 1"];
+    let hl1 = |size| case(&[&hl0[..4], &[&format!("1 a-z {size}")]]);
+    assert_eq!(hl1(30).choice(), "nothing");
+    assert_eq!(hl1(29).choice(), "compact 9,8,7,6 of 0 with 1 of 1");
+    assert_eq!(case(&[&hl0[..5], &["1 a-z 90"]]).choice(), "nothing");
+    assert_eq!(case(&[&hl0, &["1 a-z 90"]]).choice(), "compact 9,8,7,6,5,4 of 0 with 1 of 1");
+}
+
+#[test]
 fn hl0_waits_while_a_job_uses_any_of_it_or_of_the_tables_it_overlaps() {
     let hl0 = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10"];
     let with_busy = ["9 a-f 10", "8 a-c 10", "7 m-n 10", "6 d-e 10", "5 x-z 10 busy"];
@@ -168,7 +178,7 @@ fn the_level_most_over_its_target_is_compacted_first() {
     assert_eq!(case(&[&hl0, &["1 a-c 40", "2 d-e 40"], &hl2]).choice(), "compact 9,8,7,6 of 0 with 1,2 of 1");
     // If no job is possible for the fullest level, the next one is compacted.
     assert_eq!(
-        case(&[&hl0, &["1 a-c 90", "2 d-e 200"], &["5 a-f 10 busy"]]).choice(),
+        case(&[&hl0, &["1 a-c 90", "2 d-e 140"], &["5 a-f 10 busy"]]).choice(),
         "compact 9,8,7,6 of 0 with 1,2 of 1"
     );
 }
@@ -359,7 +369,7 @@ fn a_requested_range_is_compacted_or_must_wait() {
 
 #[test]
 fn targets_grow_by_the_multiplier_and_do_not_overflow() {
-    let targets = LevelTargets { hl0_trigger: 4, base_bytes: 100, multiplier: 10 };
+    let targets = LevelTargets { hl0_trigger: 4, hl0_trigger_if_small: 6, base_bytes: 100, multiplier: 10 };
     assert_eq!((targets.bytes(1), targets.bytes(2), targets.bytes(4)), (100, 1000, 100_000));
     assert_eq!(LevelTargets { base_bytes: u64::MAX, ..targets }.bytes(6), u64::MAX);
 }

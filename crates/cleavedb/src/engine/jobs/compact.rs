@@ -39,8 +39,10 @@ use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::values::record_notes::RecordNotes;
 
-/// A subtask is not worth a thread of its own below this many output tables.
-const SUBTASK_TABLES: u64 = 2;
+/// A subtask is not worth a thread of its own below this part of an output table.
+const SUBTASK_PART: u64 = 4;
+/// HL0 has at most this part of the tables that stop writers before it is compacted.
+const HL0_TRIGGER_PART: usize = 3;
 
 /// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: JobKind = JobKind {
@@ -163,8 +165,10 @@ fn replace_tables<'a>(
 impl Core {
     /// The target shape of the levels.
     pub fn level_targets(&self) -> LevelTargets {
-        let base_bytes = self.scheduler.setting().level_base_bytes;
-        LevelTargets { hl0_trigger: self.settings.tuning.hl0_compact_tables, base_bytes, multiplier: 10 }
+        let (tuning, base_bytes) = (&self.settings.tuning, self.scheduler.setting().level_base_bytes);
+        let hl0_trigger = tuning.hl0_compact_tables;
+        let hl0_trigger_if_small = (2 * hl0_trigger).min(tuning.hl0_stop_tables / HL0_TRIGGER_PART);
+        LevelTargets { hl0_trigger, hl0_trigger_if_small, base_bytes, multiplier: 10 }
     }
 
     /// The choice of `choose` for the current figures; `None` if no more threads may compact.
@@ -316,7 +320,7 @@ impl TableMerge {
         sources.push(compact.inputs_below.iter().map(find).collect());
         let tables = || sources.iter().flat_map(|tables| tables.iter());
         let bytes: u64 = tables().map(|table| table.meta().size).sum();
-        let bytes_min = core.table_bytes() * SUBTASK_TABLES;
+        let bytes_min = core.table_bytes() / SUBTASK_PART;
         let threads = core.settings.background_threads.min(core.scheduler.setting().compactions);
         let mut marks = Vec::new();
         if threads > 1 && bytes >= 2 * bytes_min {
