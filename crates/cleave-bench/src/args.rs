@@ -61,6 +61,10 @@ pub struct Run {
     /// Write all results as JSON, one object per engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also print latencies of each kind of operation, utilisation of processors and devices, space and its peak in each
+    /// directory, and the settings of CleaveDB's scheduler
+    #[arg(long)]
+    pub detail: bool,
 }
 
 /// `cleave-bench compare`.

@@ -198,6 +198,7 @@ impl Sizes {
             places,
             repeat: args.repeat,
             json: None,
+            detail: false,
         }
     }
 }

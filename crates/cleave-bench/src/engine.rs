@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
+use crate::tuning::Sample;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
 pub const OURS: &str = "cleave";
@@ -63,8 +64,13 @@ pub struct Dirs {
 impl Dirs {
     /// Every directory.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
-        let tiers = [&self.fast, &self.slow];
-        std::iter::once(&*self.main).chain(tiers.into_iter().flatten().map(|dir| &**dir))
+        self.named().map(|(_, dir)| dir)
+    }
+
+    /// Every directory with its name in results.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let dirs = [("main", Some(&self.main)), ("fast", self.fast.as_ref()), ("slow", self.slow.as_ref())];
+        dirs.into_iter().filter_map(|(name, dir)| Some((name, dir?.as_path())))
     }
 }
 
@@ -118,6 +124,11 @@ pub trait Engine: Send + Sync {
     /// The space of separated values, in a store that keeps them in groups.
     fn value_space(&self) -> Result<Option<ValueSpace>> {
         Ok(None)
+    }
+
+    /// The state of the scheduler, in a store that reports it.
+    fn scheduling(&self) -> Option<Sample> {
+        None
     }
 
     /// Closes the store.

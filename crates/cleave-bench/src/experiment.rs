@@ -21,8 +21,9 @@ use crate::plan::{Plan, Shape};
 use crate::result::Outcome;
 use crate::rng;
 use crate::series::{self, Series, Spread};
+use crate::usage::{Band, DeviceUse, DirectoryUse};
 use crate::workload::{Operation, Workload};
-use crate::{engines, machine, recovery};
+use crate::{engines, machine, recovery, usage};
 
 /// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
@@ -56,7 +57,8 @@ struct Measured {
     work: Work,
     elapsed_with_flush_s: f64,
     used: Counters,
-    space_bytes: u64,
+    /// In the order of the directories.
+    space_bytes: Vec<u64>,
     live_bytes: u64,
     rss_bytes: u64,
     rss_peak_bytes: u64,
@@ -212,7 +214,7 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(start, &plan.dirs, meter, &bar, done, is_finished);
+            let series = Series::watch(start, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");
@@ -248,6 +250,12 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
     latency_by_op.extend(background);
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = dataset.source.mean_lengths();
+    let of_device = |device: &DeviceUse| DeviceUse { busy: Band::of(&device.busy_per_second), ..device.clone() };
+    let devices: Vec<DeviceUse> = series.devices.iter().map(of_device).collect();
+    let disk_utilisation = usage::busiest_device(&devices);
+    let busier = usage::busier(&series.cpu_utilisation, &devices);
+    let (space_bytes, space_per_second) = (measured.space_bytes.iter().sum(), series.space_bytes());
+    let directories = directories(series, &measured.space_bytes);
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
@@ -272,9 +280,14 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         cpu_per_second: series.counters.iter().map(|second| second.cpu_user_s + second.cpu_sys_s).collect(),
         device_bytes_written_per_second: series.counters.iter().map(|second| second.device_bytes_written).collect(),
         device_bytes_read_per_second: series.counters.iter().map(|second| second.device_bytes_read).collect(),
-        disk_utilisation_per_second: series.disk_utilisation.clone(),
-        disk_utilisation: Spread::of(&series.disk_utilisation),
+        disk_utilisation: Spread::of(&disk_utilisation),
+        disk_utilisation_per_second: disk_utilisation,
+        devices,
+        busier: Band::of(&busier),
+        busier_per_second: busier,
+        tuning: series.tuning.clone(),
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
+        cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),
         stall_seconds: series.stall_seconds(work.elapsed),
         longest_stall_s: series.longest_stall.as_secs_f64(),
@@ -290,9 +303,10 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         read_amplification: amplification(used.device_bytes_read, tally.user_bytes_read),
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
-        space_bytes: measured.space_bytes,
-        space_per_second: series.space_bytes.clone(),
-        space_peak_bytes: series.space_bytes.iter().copied().fold(measured.space_bytes, u64::max),
+        space_bytes,
+        space_peak_bytes: space_per_second.iter().copied().fold(space_bytes, u64::max),
+        space_per_second,
+        directories,
         fast_peak_bytes: series.fast_bytes_max,
         live_bytes: measured.live_bytes,
         value_space: None,
@@ -300,6 +314,18 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         rss_bytes: measured.rss_bytes,
         settings: settings_json(plan, kind)?,
     })
+}
+
+/// The space in each directory, which ends with `bytes`.
+fn directories(series: &Series, bytes: &[u64]) -> Vec<DirectoryUse> {
+    let mut directories = series.directories.clone();
+    for (directory, &bytes) in directories.iter_mut().zip(bytes) {
+        directory.end_with(bytes);
+        if directory.directory == "fast" {
+            directory.bytes_peak = directory.bytes_peak.max(series.fast_bytes_max.unwrap_or(0));
+        }
+    }
+    directories
 }
 
 /// All options of the run, and notes for readers.

@@ -7,9 +7,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Meter, space_bytes, space_of};
-use crate::disk::utilisation;
-use crate::engine::Dirs;
+use crate::engine::{Dirs, Engine};
 use crate::failure::Result;
+use crate::tuning::Tuning;
+use crate::usage::{DeviceUse, DirectoryUse};
 
 /// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
@@ -27,12 +28,14 @@ pub struct Series {
     pub counters: Vec<Counters>,
     /// The longest time without a completed operation.
     pub longest_stall: Duration,
-    /// Disk space at the end of each second, in bytes.
-    pub space_bytes: Vec<u64>,
+    /// The space in each directory.
+    pub directories: Vec<DirectoryUse>,
     /// The most bytes in the directory of the fast tier, looked at every 50 ms; none without tiers.
     pub fast_bytes_max: Option<u64>,
-    /// The fraction of each second in which the busiest device was busy; empty if the device is unknown.
-    pub disk_utilisation: Vec<f64>,
+    /// The use of each device; empty if one is unknown.
+    pub devices: Vec<DeviceUse>,
+    /// The settings of the store's scheduler; none if it does not report them.
+    pub tuning: Option<Tuning>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -65,7 +68,7 @@ impl Spread {
 }
 
 impl Series {
-    /// Samples `done`, the counters of `meter` and the space of `dirs` from `start` until `is_finished`.
+    /// Samples `done`, `engine`, the counters of `meter` and the space of `dirs` from `start` until `is_finished`.
     ///
     /// # Errors
     /// If the kernel lacks a counter.
@@ -73,11 +76,17 @@ impl Series {
         start: Instant,
         dirs: &Dirs,
         meter: &Meter,
+        engine: &dyn Engine,
         bar: &ProgressBar,
         done: impl Fn() -> u64,
         is_finished: impl Fn() -> bool,
     ) -> Result<Series> {
-        let mut series = Series::default();
+        let mut series = Series {
+            directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
+            devices: meter.disks().map(DeviceUse::of).collect(),
+            tuning: engine.scheduling().as_ref().map(Tuning::start),
+            ..Series::default()
+        };
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (start, 0);
@@ -97,12 +106,18 @@ impl Series {
             if finished || now - start >= second {
                 let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
                 let used = counters_now.since(&counters);
-                series.disk_utilisation.extend(utilisation(&counters.disks, &counters_now.disks, elapsed));
+                let disks = counters.disks.iter().zip(&counters_now.disks);
+                for (device, (before, after)) in series.devices.iter_mut().zip(disks) {
+                    device.push(before, after, elapsed);
+                }
+                if let Some((tuning, sample)) = series.tuning.as_mut().zip(engine.scheduling()) {
+                    tuning.push(sample);
+                }
                 let cpu_s = used.cpu_user_s + used.cpu_sys_s;
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));
                 series.operations.push(done_now - done_before);
                 series.counters.push(used);
-                series.space_bytes.push(space_bytes(dirs)?);
+                series.directories.iter_mut().zip(space_bytes(dirs)?).for_each(|(one, bytes)| one.push(bytes));
                 (counters, done_before, sampled_at) = (counters_now, done_now, now);
                 bar.set_position(done_now);
             }
@@ -111,6 +126,12 @@ impl Series {
             }
             thread::sleep(TICK);
         }
+    }
+
+    /// Disk space of all directories at the end of each second, in bytes.
+    pub fn space_bytes(&self) -> Vec<u64> {
+        let of_second = |second| self.directories.iter().map(|one| one.bytes_per_second[second]).sum();
+        (0..self.operations.len()).map(of_second).collect()
     }
 
     /// Complete seconds with less than a tenth of the mean throughput; none if that is less than one operation per second.

@@ -18,7 +18,7 @@ use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
 use crate::scratch::{self, Running, Scratch};
 use crate::workload::Origin;
-use crate::{engines, table};
+use crate::{detail, engines, table};
 
 /// Does all runs, prints the table and writes the JSON. Returns the outcomes in the order of workloads and their phases, with
 /// those of all engines side by side.
@@ -46,6 +46,9 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     }
     let outcomes = measure(args)?;
     table::print(&outcomes, out).map_err(Failure::because("cannot write the table"))?;
+    if args.detail {
+        detail::print(&outcomes, out).map_err(Failure::because("cannot write the tables"))?;
+    }
     if let Some(path) = &args.json {
         write_json(&outcomes, path)?;
     }

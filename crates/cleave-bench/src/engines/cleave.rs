@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cleavedb::{Db, Keyspace, KeyspaceOptions, Options, testing};
+use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingStats, testing};
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
 use crate::engine::{Compression, Durability, Engine, INLINE, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
 use crate::failure::{Failure, Result};
+use crate::tuning::{Decision, Sample, Setting};
 
 /// `cleave`.
 pub const CLEAVE: Kind = Kind {
@@ -93,6 +94,15 @@ fn notes_of(settings: &Settings) -> Vec<&'static str> {
     without_syncs.then_some("syncs were disabled, which is possible only in this benchmark").into_iter().collect()
 }
 
+fn setting(stats: SettingStats) -> Setting {
+    Setting {
+        merge_runs: stats.merge_runs as u64,
+        flush_bytes: stats.flush_bytes,
+        level_base_bytes: stats.level_base_bytes,
+        compactions: stats.compactions as u64,
+    }
+}
+
 fn failed(error: cleavedb::Error) -> Failure {
     Failure::new(format!("cleave: {error}"))
 }
@@ -149,6 +159,21 @@ impl Engine for Cleave {
             groups.iter().map(|group| ValueGroup { bytes: group.bytes, bytes_live: group.bytes_live }).collect();
         let space_bytes = counters::space_of(&self.slow, &|name| name.ends_with(".segment"))?;
         Ok(Some(ValueSpace { groups, space_bytes }))
+    }
+
+    fn scheduling(&self) -> Option<Sample> {
+        let stats = self.db.stats().scheduling;
+        let decision = |decision: &DecisionStats| Decision {
+            at_s: decision.at.as_secs_f64(),
+            bottleneck: decision.bottleneck.clone(),
+            setting: setting(decision.setting),
+        };
+        Some(Sample {
+            setting: setting(stats.setting),
+            merge_queue: stats.merge_queue as u64,
+            flush_queue: stats.flush_queue,
+            decisions: stats.decisions.iter().map(decision).collect(),
+        })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

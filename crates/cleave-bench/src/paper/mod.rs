@@ -25,7 +25,7 @@ use crate::label::VARIANT;
 use crate::plan::Shape;
 use crate::result::Outcome;
 use crate::size::Lengths;
-use crate::{engines, suite, table};
+use crate::{detail, engines, suite, table};
 
 /// The definition of a paper.
 fn definition(name: PaperName) -> &'static Paper {
@@ -150,6 +150,7 @@ impl Paper {
             places: args.places.clone(),
             repeat: args.repeat,
             json: None,
+            detail: false,
         }
     }
 
@@ -198,6 +199,7 @@ fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write
     }
     writeln!(out)?;
     table::print(&results.runs, out)?;
+    detail::print(&results.runs, out)?;
     match is_bounded {
         true => Ok(()),
         false => writeln!(out, "{PAGE_CACHE}"),
