@@ -101,6 +101,9 @@ pub trait Engine: Send + Sync {
     /// Writes a record.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
+    /// Writes records in one commit: all of them or none, and with sync durability one sync.
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
+
     /// Deletes a record.
     fn delete(&self, key: &[u8]) -> Result<()>;
 

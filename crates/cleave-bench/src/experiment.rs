@@ -184,17 +184,20 @@ impl Bed<'_> {
     /// Runs the clients of `workload`, which share the operations of `job`.
     fn work(&self, workload: &Workload, job: Job) -> Result<Work> {
         let Bed { plan, engine, dataset, meter } = *self;
-        let (shape, bench) = (&plan.shape, &Bench::new(engine, workload, dataset));
+        let shape = &plan.shape;
+        let bench = &Bench::new(engine, workload, dataset, shape.batch);
         let bar = series::bar(job.title, job.operations);
         let start = Instant::now();
         let rng = |purpose| rng::stream(shape.seed, purpose);
+        let bursts = shape.bursts.filter(|_| shape.rate.is_some());
         thread::scope(|scope| {
             let foreground = |client: u64| {
-                let pace = match dataset.source.trace() {
+                let paced = match dataset.source.trace() {
                     Some(_) => (shape.rate_from_trace || shape.rate.is_some())
                         .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
                     None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
                 };
+                let pace = paced.map(|pace| pace.only_in(bursts));
                 let share = Share { client, clients: shape.threads, operations: job.operations, pace };
                 let rng = rng(job.streams.1 + client);
                 scope.spawn(move || (Client::new(bench, rng).run(share), start.elapsed()))
@@ -214,7 +217,7 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(start, &plan.dirs, meter, engine, &bar, done, is_finished);
+            let series = Series::watch(start, &plan.dirs, meter, engine, &bar, bursts, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");
@@ -392,6 +395,11 @@ mod tests {
             Ok(())
         }
 
+        fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+            PUTS.fetch_add(pairs.len() as u64, Ordering::Relaxed);
+            Ok(())
+        }
+
         fn delete(&self, _: &[u8]) -> Result<()> {
             Ok(())
         }
@@ -456,6 +464,7 @@ mod tests {
             load(&kind, &plan, &schedule.data, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
             (done().0 - before.0, done().1 - before.1)
         };
-        assert_eq!([done_by(&[]), done_by(&["--age", "3"]), done_by(&["--right-away"])], [(70, 1), (280, 1), (70, 0)]);
+        assert_eq!([done_by(&[]), done_by(&["--age", "3", "--batch", "32"])], [(70, 1), (280, 1)]);
+        assert_eq!(done_by(&["--right-away"]), (70, 0));
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::counters::{Counters, Meter, space_bytes, space_of};
 use crate::engine::{Dirs, Engine};
 use crate::failure::Result;
+use crate::pace::Bursts;
 use crate::tuning::Tuning;
 use crate::usage::{DeviceUse, DirectoryUse};
 
@@ -26,8 +27,10 @@ pub struct Series {
     pub operations: Vec<u64>,
     /// Counters of the process.
     pub counters: Vec<Counters>,
-    /// The longest time without a completed operation.
+    /// The longest time without a completed operation, without the time that the load was off.
     pub longest_stall: Duration,
+    /// When the load was on; none: always.
+    pub bursts: Option<Bursts>,
     /// The space in each directory.
     pub directories: Vec<DirectoryUse>,
     /// The most bytes in the directory of the fast tier, looked at every 50 ms; none without tiers.
@@ -78,18 +81,21 @@ impl Series {
         meter: &Meter,
         engine: &dyn Engine,
         bar: &ProgressBar,
+        bursts: Option<Bursts>,
         done: impl Fn() -> u64,
         is_finished: impl Fn() -> bool,
     ) -> Result<Series> {
         let mut series = Series {
             directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
             devices: meter.disks().map(DeviceUse::of).collect(),
+            bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             ..Series::default()
         };
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
-        let (mut progress_at, mut progress) = (start, 0);
+        let on = |now: Instant| bursts.map_or(now - start, |bursts| bursts.on_in(now - start));
+        let (mut progress_at, mut progress) = (Duration::ZERO, 0);
         let mut ticks = 0;
         loop {
             if let Some(fast) = dirs.fast.as_deref().filter(|_| ticks % FAST_TICKS == 0) {
@@ -99,8 +105,8 @@ impl Series {
             let finished = is_finished();
             let (now, done_now) = (Instant::now(), done());
             if done_now > progress || finished {
-                series.longest_stall = series.longest_stall.max(now - progress_at);
-                (progress_at, progress) = (now, done_now);
+                series.longest_stall = series.longest_stall.max(on(now).saturating_sub(progress_at));
+                (progress_at, progress) = (on(now), done_now);
             }
             let second = Duration::from_secs(series.operations.len() as u64 + 1);
             if finished || now - start >= second {
@@ -134,23 +140,24 @@ impl Series {
         (0..self.operations.len()).map(of_second).collect()
     }
 
-    /// Complete seconds with less than a tenth of the mean throughput; none if that is less than one operation per second.
+    /// Complete seconds in which the load was on, with less than a tenth of the mean throughput; none if that is less than one operation per second.
     pub fn stall_seconds(&self, elapsed: Duration) -> u64 {
         let mean = self.operations.iter().sum::<u64>() as f64 / elapsed.as_secs_f64();
         if mean < 1.0 {
             return 0;
         }
-        self.whole_seconds().iter().filter(|&&operations| (operations as f64) < mean * STALL).count() as u64
+        self.whole_seconds().filter(|&operations| (operations as f64) < mean * STALL).count() as u64
     }
 
-    /// Operations in the slowest complete second, or all operations if no second is complete.
+    /// Operations in the slowest complete second in which the load was on, or all operations if there is none.
     pub fn lowest_second(&self) -> u64 {
-        let whole = self.whole_seconds().iter().min();
-        whole.copied().unwrap_or_else(|| self.operations.iter().sum())
+        self.whole_seconds().min().unwrap_or_else(|| self.operations.iter().sum())
     }
 
-    fn whole_seconds(&self) -> &[u64] {
-        self.operations.split_last().map_or(&[], |(_, whole)| whole)
+    fn whole_seconds(&self) -> impl Iterator<Item = u64> {
+        let whole = self.operations.split_last().map_or(&[][..], |(_, whole)| whole).iter().enumerate();
+        let is_on = |second| self.bursts.is_none_or(|bursts| bursts.is_on_in(second));
+        whole.filter(move |(second, _)| is_on(*second)).map(|(_, &operations)| operations)
     }
 }
 
@@ -175,6 +182,9 @@ mod tests {
         let series = Series { operations: vec![0, 0, 1], ..Series::default() };
         assert_eq!(series.stall_seconds(Duration::from_millis(2100)), 0);
         assert_eq!(Series { operations: vec![7], ..Series::default() }.lowest_second(), 7);
+        let bursts = "1,2".parse().ok();
+        let series = Series { operations: vec![1000, 20, 0, 900, 0, 0, 40, 9], bursts, ..Series::default() };
+        assert_eq!((series.stall_seconds(Duration::from_secs(4)), series.lowest_second()), (1, 40));
     }
 
     #[test]

@@ -94,6 +94,9 @@ fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
     match (&shape.input, reads) {
         (None, true) => Err(Failure::new("the workloads input and trace need --input FILE")),
         (Some(_), false) => Err(Failure::new("--input is only for the workloads input and trace")),
+        _ if shape.batch > 1 && any(&[Origin::Trace]) => {
+            Err(Failure::new("--batch is not for the workload trace, whose reads follow its writes"))
+        }
         _ if shape.rate_from_trace && !any(&[Origin::Trace]) => {
             Err(Failure::new("--rate-from-trace is only for the workload trace"))
         }

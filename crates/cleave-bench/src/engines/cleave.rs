@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingStats, testing};
+use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingStats, WriteBatch, testing};
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
@@ -118,6 +118,12 @@ impl Engine for Cleave {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.keyspace.put(key, value).map_err(failed)
+    }
+
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        pairs.iter().for_each(|(key, value)| batch.put(&self.keyspace, key, value));
+        self.db.write(batch).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {

@@ -5,7 +5,7 @@ use cleavedb::MergeOperator;
 use cleavedb::operators::FieldPatch;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
-    WaitForCompactOptions, WriteBufferManager, WriteOptions,
+    WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
 use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
@@ -127,6 +127,12 @@ impl Engine for Rocks {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.db.put_opt(key, value, &self.write).map_err(failed)
+    }
+
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        pairs.iter().for_each(|(key, value)| batch.put(key, value));
+        self.db.write_opt(&batch, &self.write).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {

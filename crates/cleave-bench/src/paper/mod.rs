@@ -133,6 +133,8 @@ impl Paper {
             threads: 1,
             rate: None,
             burst: 1,
+            bursts: None,
+            batch: 1,
             background_rate: None,
             memory,
             background_threads: 4,

@@ -7,6 +7,7 @@ use super::html::escape;
 use super::lines::{Line, named, seconds};
 use super::number::{short, time, times};
 use super::runs::{Entry, Group};
+use crate::pace::Bursts;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size;
@@ -70,7 +71,10 @@ fn latency(entries: &[Entry<'_>]) -> String {
 fn over_time(entries: &[Entry<'_>]) -> String {
     let marked = |entry: &Entry<'_>| {
         let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
-        let stalled = |&(_, count): &(usize, &f64)| *count < entry.outcome.ops_per_s / 10.0;
+        let bursts: Option<Bursts> =
+            serde_json::from_value(entry.outcome.settings["options"]["bursts"].clone()).ok().flatten();
+        let is_on = |second: usize| bursts.is_none_or(|bursts| bursts.is_on_in(second));
+        let stalled = |&(second, count): &(usize, &f64)| is_on(second) && *count < entry.outcome.ops_per_s / 10.0;
         let marks = values.iter().enumerate().filter(stalled).map(|(second, _)| second).collect();
         Line { marks, ..line(entry, values) }
     };
