@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use crate::device;
 use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 use crate::plan::Places;
@@ -61,15 +62,24 @@ fn clean_up() {
     for dir in &live.dirs {
         // The killed process may release its files late.
         for _ in 0..100 {
-            // A cgroup is removed as a directory, not file by file.
-            match fs::remove_dir(dir).or_else(|_| fs::remove_dir_all(dir)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(50)),
-                _ => break,
+            match remove(dir) {
+                Ok(()) => break,
+                Err(_) => thread::sleep(Duration::from_millis(50)),
             }
         }
     }
     let _ = writeln!(io::stderr(), "cleave-bench: interrupted; its stores were removed");
     process::exit(INTERRUPTED);
+}
+
+/// Removes `dir`, its content and the devices that are mounted in it.
+fn remove(dir: &Path) -> Result<()> {
+    device::remove_in(dir)?;
+    // A cgroup is removed as a directory, not file by file.
+    match fs::remove_dir(dir).or_else(|_| fs::remove_dir_all(dir)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::because("cannot remove it")(error)),
+        _ => Ok(()),
+    }
 }
 
 /// The process of a run, which is killed when this is dropped.
@@ -99,22 +109,26 @@ impl Drop for Running {
 
 /// Directories that are removed with this handle.
 pub struct Scratch {
-    homes: Vec<Home>,
+    _homes: Vec<Home>,
     dirs: Dirs,
 }
 
-struct Home {
-    dir: TempDir,
+/// A directory with all that is in it, devices included, which is removed with this handle.
+pub struct Home {
+    path: PathBuf,
+    dir: Option<TempDir>,
     _owner: File,
 }
 
-impl Drop for Scratch {
+impl Drop for Home {
     fn drop(&mut self) {
-        for home in self.homes.drain(..) {
-            let path = home.dir.path().to_owned();
-            drop(home);
-            live().dirs.retain(|dir| *dir != path);
+        if let Err(failure) = device::remove_in(&self.path) {
+            let _ = writeln!(io::stderr(), "cleave-bench: {failure}");
+            // Without its state file nobody could remove the device.
+            self.dir.take().map(TempDir::keep);
         }
+        drop(self.dir.take());
+        live().dirs.retain(|dir| *dir != self.path);
     }
 }
 
@@ -127,7 +141,7 @@ impl Scratch {
         let mut homes = Vec::new();
         let mut fresh = |parent: &Path, name| {
             let home = Home::new(parent)?;
-            let dir = home.dir.path().join(name);
+            let dir = home.path.join(name);
             fs::create_dir(&dir).map_err(Failure::because(format!("cannot create {}", dir.display())))?;
             homes.push(home);
             Ok(dir)
@@ -135,7 +149,7 @@ impl Scratch {
         let main = fresh(&main(places), "store")?;
         let fast = places.fast.as_deref().map(|parent| fresh(parent, "fast")).transpose()?;
         let slow = places.slow.as_deref().map(|parent| fresh(parent, "slow")).transpose()?;
-        Ok(Scratch { homes, dirs: Dirs { main, fast, fast_bytes: places.fast_bytes, slow } })
+        Ok(Scratch { _homes: homes, dirs: Dirs { main, fast, fast_bytes: places.fast_bytes, slow } })
     }
 
     /// The directories of the store.
@@ -145,7 +159,11 @@ impl Scratch {
 }
 
 impl Home {
-    fn new(parent: &Path) -> Result<Home> {
+    /// Creates an empty one in `parent`.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn new(parent: &Path) -> Result<Home> {
         let failed = || format!("cannot create a directory in {}", parent.display());
         let mut live = live();
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(Failure::because(failed()))?;
@@ -159,7 +177,13 @@ impl Home {
             fs::rename(unlocked, dir.path().join(OWNER))?;
             Ok::<File, io::Error>(owner)
         };
-        Ok(Home { _owner: own().map_err(Failure::because(failed()))?, dir })
+        let _owner = own().map_err(Failure::because(failed()))?;
+        Ok(Home { path: dir.path().to_owned(), dir: Some(dir), _owner })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -172,7 +196,7 @@ pub fn prepare(places: &Places) -> Result<()> {
         fs::create_dir_all(&place).map_err(Failure::because(format!("cannot create {}", place.display())))?;
         let entries = fs::read_dir(&place).map_err(Failure::because(format!("cannot read {}", place.display())))?;
         for dir in entries.flatten().map(|entry| entry.path()).filter(|path| is_leftover(path)) {
-            let _ = match fs::remove_dir_all(&dir) {
+            let _ = match remove(&dir) {
                 Ok(()) => {
                     writeln!(io::stderr(), "cleave-bench: removed {}, left by a killed run", dir.display())
                 }
@@ -183,7 +207,8 @@ pub fn prepare(places: &Places) -> Result<()> {
     Ok(())
 }
 
-fn main(places: &Places) -> PathBuf {
+/// The directory of `--dir`, or its default.
+pub fn main(places: &Places) -> PathBuf {
     places.dir.clone().unwrap_or_else(std::env::temp_dir)
 }
 

@@ -132,7 +132,7 @@ impl Engine for Rocks {
     fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut batch = WriteBatch::default();
         pairs.iter().for_each(|(key, value)| batch.put(key, value));
-        self.db.write_opt(&batch, &self.write).map_err(failed)
+        self.db.write_opt(batch, &self.write).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
