@@ -20,7 +20,7 @@ use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
 use crate::result::Outcome;
 use crate::rng;
-use crate::series::{self, Series, Spread};
+use crate::series::{self, Clock, Series, Spread};
 use crate::usage::{Band, DeviceUse, DirectoryUse};
 use crate::workload::{Operation, Workload};
 use crate::{engines, machine, recovery, usage};
@@ -217,7 +217,7 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(start, &plan.dirs, meter, engine, &bar, bursts, done, is_finished);
+            let series = Series::watch(Clock { start, bursts }, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");

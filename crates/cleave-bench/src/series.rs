@@ -43,6 +43,23 @@ pub struct Series {
     pub cpu_utilisation: Vec<f64>,
 }
 
+/// The time of the clients' work.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// When it started.
+    pub start: Instant,
+    /// When the load is on; none: always.
+    pub bursts: Option<Bursts>,
+}
+
+impl Clock {
+    /// For how long the load was on at `now`.
+    fn on(self, now: Instant) -> Duration {
+        let elapsed = now - self.start;
+        self.bursts.map_or(elapsed, |bursts| bursts.on_in(elapsed))
+    }
+}
+
 /// The spread of a per-second figure over the complete seconds of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -71,30 +88,28 @@ impl Spread {
 }
 
 impl Series {
-    /// Samples `done`, `engine`, the counters of `meter` and the space of `dirs` from `start` until `is_finished`.
+    /// Samples `done`, `engine`, the counters of `meter` and the space of `dirs` from the start until `is_finished`.
     ///
     /// # Errors
     /// If the kernel lacks a counter.
     pub fn watch(
-        start: Instant,
+        clock: Clock,
         dirs: &Dirs,
         meter: &Meter,
         engine: &dyn Engine,
         bar: &ProgressBar,
-        bursts: Option<Bursts>,
         done: impl Fn() -> u64,
         is_finished: impl Fn() -> bool,
     ) -> Result<Series> {
         let mut series = Series {
             directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
             devices: meter.disks().map(DeviceUse::of).collect(),
-            bursts,
+            bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             ..Series::default()
         };
-        let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
+        let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, clock.start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
-        let on = |now: Instant| bursts.map_or(now - start, |bursts| bursts.on_in(now - start));
         let (mut progress_at, mut progress) = (Duration::ZERO, 0);
         let mut ticks = 0;
         loop {
@@ -105,11 +120,11 @@ impl Series {
             let finished = is_finished();
             let (now, done_now) = (Instant::now(), done());
             if done_now > progress || finished {
-                series.longest_stall = series.longest_stall.max(on(now).saturating_sub(progress_at));
-                (progress_at, progress) = (on(now), done_now);
+                series.longest_stall = series.longest_stall.max(clock.on(now).saturating_sub(progress_at));
+                (progress_at, progress) = (clock.on(now), done_now);
             }
             let second = Duration::from_secs(series.operations.len() as u64 + 1);
-            if finished || now - start >= second {
+            if finished || now - clock.start >= second {
                 let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
                 let used = counters_now.since(&counters);
                 let disks = counters.disks.iter().zip(&counters_now.disks);

@@ -40,6 +40,7 @@ pub struct Experiment {
 
 /// How a claim is measured.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "constants, of which a paper has fewer than a hundred")]
 pub enum How {
     /// By this figure of this run, divided by the other's.
     Measured(Spec, Metric, Over),
