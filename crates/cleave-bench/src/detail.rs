@@ -1,5 +1,5 @@
 //! The tables below the main one, printed by `paper` and with `--detail`: latencies of each kind of operation, processors
-//! and devices, space in each directory, and the settings of CleaveDB's scheduler.
+//! and devices, space in each directory, memory, and the settings of CleaveDB's scheduler.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ struct Table {
     rows: fn(&Outcome) -> Vec<Vec<String>>,
 }
 
-const TABLES: [Table; 4] = [
+const TABLES: [Table; 5] = [
     Table {
         title: "Latency by kind of operation",
         columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
@@ -30,6 +30,11 @@ const TABLES: [Table; 4] = [
         rows: resources,
     },
     Table { title: "Space by directory", columns: &["directory", "at the end", "peak"], rows: directories },
+    Table {
+        title: "Memory, the most at the end of a second; unflushed: index tables and runs, or memtables",
+        columns: &["part", "bytes"],
+        rows: memory,
+    },
     Table {
         title: "Scheduling; IMTN: runs of a merge, DFTS: bytes of a flush",
         columns: &["setting", "first", "max", "last", "changes"],
@@ -89,6 +94,12 @@ fn resources(outcome: &Outcome) -> Vec<Vec<String>> {
 fn directories(outcome: &Outcome) -> Vec<Vec<String>> {
     let directories = outcome.directories.iter();
     directories.map(|one| vec![one.directory.clone(), size::human(one.bytes), size::human(one.bytes_peak)]).collect()
+}
+
+fn memory(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(memory) = outcome.memory_peak else { return Vec::new() };
+    let parts = [("unflushed", memory.unflushed_bytes), ("caches", memory.cache_bytes)];
+    parts.map(|(name, bytes)| vec![name.to_owned(), size::human(bytes)]).to_vec()
 }
 
 fn settings(outcome: &Outcome) -> Vec<Vec<String>> {

@@ -129,6 +129,11 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
+    /// Memory by purpose, in a store that reports it.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
     /// The state of the scheduler, in a store that reports it.
     fn scheduling(&self) -> Option<Sample> {
         None
@@ -136,6 +141,25 @@ pub trait Engine: Send + Sync {
 
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Memory of a store by purpose. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes of what is not flushed yet: index tables and runs, or memtables with their values.
+    pub unflushed_bytes: u64,
+    /// Bytes of caches of blocks and values.
+    pub cache_bytes: u64,
+}
+
+impl Memory {
+    /// The larger value of each field.
+    pub fn max(self, other: Memory) -> Memory {
+        Memory {
+            unflushed_bytes: self.unflushed_bytes.max(other.unflushed_bytes),
+            cache_bytes: self.cache_bytes.max(other.cache_bytes),
+        }
+    }
 }
 
 /// The space of separated values in groups. The names of the fields are a stable public format.

@@ -314,6 +314,7 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         live_bytes: measured.live_bytes,
         value_space: None,
         rss_peak_bytes: measured.rss_peak_bytes,
+        memory_peak: series.memory_max,
         rss_bytes: measured.rss_bytes,
         settings: settings_json(plan, kind)?,
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Durability, ValueSpace};
+use crate::engine::{Durability, Memory, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
 use crate::tuning::Tuning;
@@ -143,6 +143,9 @@ pub struct Outcome {
     pub value_space: Option<ValueSpace>,
     /// Peak resident memory of the process, including a load before the run; of a phase after the first: since its start.
     pub rss_peak_bytes: u64,
+    /// The most memory of the store for each purpose at the end of a second; none if it does not report it.
+    #[serde(default)]
+    pub memory_peak: Option<Memory>,
     /// Resident memory of the process at the end.
     #[serde(default)]
     pub rss_bytes: u64,

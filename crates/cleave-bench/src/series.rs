@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Meter, space_bytes, space_of};
-use crate::engine::{Dirs, Engine};
+use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
 use crate::pace::Bursts;
 use crate::tuning::Tuning;
@@ -37,6 +37,8 @@ pub struct Series {
     pub fast_bytes_max: Option<u64>,
     /// The use of each device; empty if one is unknown.
     pub devices: Vec<DeviceUse>,
+    /// The most memory for each purpose at the end of a second; none if the store does not report it.
+    pub memory_max: Option<Memory>,
     /// The settings of the store's scheduler; none if it does not report them.
     pub tuning: Option<Tuning>,
     /// The fraction of all processors that the process used in each second.
@@ -130,6 +132,9 @@ impl Series {
                 let disks = counters.disks.iter().zip(&counters_now.disks);
                 for (device, (before, after)) in series.devices.iter_mut().zip(disks) {
                     device.push(before, after, elapsed);
+                }
+                if let Some(memory) = engine.memory() {
+                    series.memory_max = Some(series.memory_max.map_or(memory, |max| max.max(memory)));
                 }
                 if let Some((tuning, sample)) = series.tuning.as_mut().zip(engine.scheduling()) {
                     tuning.push(sample);

@@ -7,7 +7,9 @@ use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingSta
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
-use crate::engine::{Compression, Durability, Engine, INLINE, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
+use crate::engine::{
+    Compression, Durability, Engine, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+};
 use crate::failure::{Failure, Result};
 use crate::tuning::{Decision, Sample, Setting};
 
@@ -165,6 +167,12 @@ impl Engine for Cleave {
             groups.iter().map(|group| ValueGroup { bytes: group.bytes, bytes_live: group.bytes_live }).collect();
         let space_bytes = counters::space_of(&self.slow, &|name| name.ends_with(".segment"))?;
         Ok(Some(ValueSpace { groups, space_bytes }))
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        let memory = self.db.stats().memory;
+        let unflushed_bytes = (memory.front_bytes + memory.merging_bytes) as u64;
+        Some(Memory { unflushed_bytes, cache_bytes: (memory.cache_bytes + memory.value_cache_bytes) as u64 })
     }
 
     fn scheduling(&self) -> Option<Sample> {

@@ -148,6 +148,8 @@ const EXPERIMENTS: &[Experiment] = &[
     load("load, values of 16 KiB", "less gain than at 1-4 KiB", 16384),
     against_rocksdb("recovery", "8.8 s for 10 GB against RocksDB's 8.1 (1.08x)", Some((1.079, 1.079)), RECOVERY, Metric::Recovery),
     against_rocksdb("memory in YCSB A", "3.0 GiB in all, slightly more than RocksDB", None, A, Metric::Memory),
+    against_rocksdb("memory of the index", "0.7 GiB against 0.3 of memtables (2.3x)", Some((2.33, 2.33)), A, Metric::UnflushedMemory),
+    against_rocksdb("memory of caches", "1.4 GiB against 1.56 (0.90x)", Some((0.897, 0.897)), A, Metric::CacheMemory),
     against_rocksdb("memory in loads", "3.0 GiB in all, slightly more than RocksDB", None, INSERT, Metric::Memory),
     against_rocksdb("NVMe as the fast tier: load", "1.4-2.4x the others", NVME, INSERT, Metric::Throughput),
     against_rocksdb("NVMe as the fast tier: A", "1.4-2.4x the others", NVME, A, Metric::Throughput),

@@ -173,6 +173,10 @@ pub enum Metric {
     SettingChanges,
     /// Peak resident memory.
     Memory,
+    /// Memory of what is not flushed yet: index tables and runs, or memtables.
+    UnflushedMemory,
+    /// Memory of caches.
+    CacheMemory,
     /// Bytes written to the device.
     Written,
     /// Disk space at the end.
@@ -219,6 +223,8 @@ impl Metric {
             Metric::SettingChanges => Some(outcome.tuning.as_ref()?.changes.len() as f64),
             Metric::Recovery => outcome.recover_s,
             Metric::Memory => mebibytes(outcome.rss_peak_bytes),
+            Metric::UnflushedMemory => mebibytes(outcome.memory_peak?.unflushed_bytes),
+            Metric::CacheMemory => mebibytes(outcome.memory_peak?.cache_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
             Metric::Space => mebibytes(outcome.space_bytes),
             Metric::Balance => balance(&outcome.value_space.as_ref()?.groups),
@@ -242,7 +248,8 @@ impl Metric {
             Metric::FlushGrowth => "times the first",
             Metric::SettingChanges => "changes",
             Metric::Balance | Metric::SpaceInUse => "%",
-            Metric::Memory | Metric::Written | Metric::Space => "MiB",
+            Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
+            Metric::Written | Metric::Space => "MiB",
             Metric::Recovery => "s",
         }
     }
