@@ -27,8 +27,14 @@ const INTERRUPTED: i32 = 130;
 
 /// What an interruption has to clean up.
 struct Live {
-    dirs: Vec<PathBuf>,
+    dirs: Vec<Owned>,
     child: Option<Pid>,
+}
+
+/// A directory, and its locked file if it is a [`Home`].
+struct Owned {
+    dir: PathBuf,
+    owner: Option<File>,
 }
 
 static LIVE: Mutex<Live> = Mutex::new(Live { dirs: Vec::new(), child: None });
@@ -50,22 +56,29 @@ pub fn handle_interruption() -> Result<()> {
 
 /// Registers `dir` for removal by an interruption.
 pub fn remove_on_interruption(dir: &Path) {
-    live().dirs.push(dir.to_owned());
+    live().dirs.push(Owned { dir: dir.to_owned(), owner: None });
 }
 
 fn clean_up() {
     // Held until the exit: the thread that waits for the child must not continue before the directories are removed.
-    let live = live();
+    let mut live = live();
     if let Some(child) = live.child {
         let _ = rustix::process::kill_process(child, Signal::KILL);
     }
-    for dir in &live.dirs {
+    // A device with an open file cannot be unmounted.
+    live.dirs.iter_mut().for_each(|owned| owned.owner = None);
+    for Owned { dir, .. } in &live.dirs {
         // The killed process may release its files late.
+        let mut removed = remove(dir);
         for _ in 0..100 {
-            match remove(dir) {
-                Ok(()) => break,
-                Err(_) => thread::sleep(Duration::from_millis(50)),
+            if removed.is_ok() {
+                break;
             }
+            thread::sleep(Duration::from_millis(50));
+            removed = remove(dir);
+        }
+        if let Err(failure) = removed {
+            let _ = writeln!(io::stderr(), "cleave-bench: {}: {failure}", dir.display());
         }
     }
     let _ = writeln!(io::stderr(), "cleave-bench: interrupted; its stores were removed");
@@ -117,7 +130,6 @@ pub struct Scratch {
 pub struct Home {
     path: PathBuf,
     dir: Option<TempDir>,
-    _owner: File,
 }
 
 impl Drop for Home {
@@ -128,7 +140,7 @@ impl Drop for Home {
             self.dir.take().map(TempDir::keep);
         }
         drop(self.dir.take());
-        live().dirs.retain(|dir| *dir != self.path);
+        live().dirs.retain(|owned| owned.dir != self.path);
     }
 }
 
@@ -167,7 +179,7 @@ impl Home {
         let failed = || format!("cannot create a directory in {}", parent.display());
         let mut live = live();
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(Failure::because(failed()))?;
-        live.dirs.push(dir.path().to_owned());
+        live.dirs.push(Owned { dir: dir.path().to_owned(), owner: None });
         let own = || {
             // The file gets its name once it is locked, so an unlocked file means that the owner has exited.
             let unlocked = dir.path().join("new-owner");
@@ -177,8 +189,11 @@ impl Home {
             fs::rename(unlocked, dir.path().join(OWNER))?;
             Ok::<File, io::Error>(owner)
         };
-        let _owner = own().map_err(Failure::because(failed()))?;
-        Ok(Home { path: dir.path().to_owned(), dir: Some(dir), _owner })
+        let owner = own().map_err(Failure::because(failed()))?;
+        if let Some(owned) = live.dirs.last_mut() {
+            owned.owner = Some(owner);
+        }
+        Ok(Home { path: dir.path().to_owned(), dir: Some(dir) })
     }
 
     /// Its path.
