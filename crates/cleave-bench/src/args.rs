@@ -61,6 +61,10 @@ pub struct Run {
     /// Write all results as JSON, one object per engine and workload
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also print latencies of each kind of operation, utilisation of processors and devices, space and its peak in each
+    /// directory, memory, and the settings of CleaveDB's scheduler
+    #[arg(long)]
+    pub detail: bool,
 }
 
 /// `cleave-bench compare`.
@@ -140,7 +144,8 @@ pub struct Paper {
 /// The papers, in the order of the help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PaperName {
-    /// Operation decoupling on fast and slow storage
+    /// Operation decoupling on fast and slow storage: on --fast and --slow, or on new directories below --dir, the slow one
+    /// on a throttled device if possible (root, loop devices, cgroup v1)
     Decoukv,
     /// Delta buckets for read-modify-write
     Kdsep,

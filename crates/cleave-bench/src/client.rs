@@ -26,6 +26,8 @@ pub struct Bench<'a> {
     pub workload: &'a Workload,
     /// The records.
     pub dataset: &'a Dataset,
+    /// Writes per commit.
+    batch: usize,
     /// Operations completed.
     pub done: AtomicU64,
     /// Set to stop clients without a quota, and after a failure.
@@ -33,9 +35,16 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// A run without completed operations.
-    pub fn new(engine: &'a dyn Engine, workload: &'a Workload, dataset: &'a Dataset) -> Bench<'a> {
-        Bench { engine, workload, dataset, done: AtomicU64::new(0), stop: AtomicBool::new(false) }
+    /// A run without completed operations, with `batch` writes per commit.
+    pub fn new(engine: &'a dyn Engine, workload: &'a Workload, dataset: &'a Dataset, batch: u64) -> Bench<'a> {
+        Bench {
+            engine,
+            workload,
+            dataset,
+            batch: batch as usize,
+            done: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
     }
 }
 
@@ -86,6 +95,15 @@ struct Request {
     length: Option<usize>,
 }
 
+/// The writes that a client has collected for a commit.
+#[derive(Default)]
+struct Batch {
+    /// Keys and values; those after the first `records.len()` are buffers to reuse.
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The operation and the record of each write.
+    records: Vec<(Operation, u64)>,
+}
+
 /// One client.
 pub struct Client<'a> {
     bench: &'a Bench<'a>,
@@ -94,6 +112,7 @@ pub struct Client<'a> {
     key: Vec<u8>,
     value: Vec<u8>,
     last_key: Vec<u8>,
+    batch: Batch,
     /// In a workload with deletes, the client's number and the number of clients n: it accesses only every n-th record,
     /// from its number on. Otherwise nobody knows whether a record exists that another client writes and deletes.
     own: Option<(u64, u64)>,
@@ -105,7 +124,17 @@ impl<'a> Client<'a> {
     pub fn new(bench: &'a Bench<'a>, rng: Rng) -> Client<'a> {
         let chooser = Chooser::new(bench.workload.distribution, bench.dataset.records);
         let (key, value, last_key) = (Vec::new(), Vec::new(), Vec::new());
-        Client { bench, rng, chooser, key, value, last_key, own: None, tally: Tally::default() }
+        Client {
+            bench,
+            rng,
+            chooser,
+            key,
+            value,
+            last_key,
+            batch: Batch::default(),
+            own: None,
+            tally: Tally::default(),
+        }
     }
 
     /// Executes its share of the workload's mix, or of the trace.
@@ -119,6 +148,8 @@ impl<'a> Client<'a> {
             Some(trace) => self.replay(trace, share)?,
             None => self.draw(share)?,
         }
+        let rest = self.commit(Instant::now())?;
+        self.bench.done.fetch_add(rest, Ordering::Relaxed);
         Ok(self.tally)
     }
 
@@ -135,6 +166,7 @@ impl<'a> Client<'a> {
                 break;
             }
         }
+        self.commit(Instant::now())?;
         Ok(self.tally)
     }
 
@@ -148,8 +180,8 @@ impl<'a> Client<'a> {
             }
             let operation = self.bench.workload.mix[mix.sample(&mut self.rng)].0;
             let request = self.choose(operation);
-            self.step(&request, share.pace.map(|pace| pace.due(number)))?;
-            self.bench.done.fetch_add(1, Ordering::Relaxed);
+            let done = self.step(&request, share.pace.map(|pace| pace.due(number)))?;
+            self.bench.done.fetch_add(done, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -161,21 +193,71 @@ impl<'a> Client<'a> {
             }
             let length = Some(event.length).filter(|&length| event.operation != Operation::Scan || length > 0);
             let request = Request { operation: event.operation, record: event.record, length };
-            self.step(&request, share.pace.map(|pace| pace.due_of(position, event.at)))?;
-            self.bench.done.fetch_add(1, Ordering::Relaxed);
+            let done = self.step(&request, share.pace.map(|pace| pace.due_of(position, event.at)))?;
+            self.bench.done.fetch_add(done, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn step(&mut self, request: &Request, due: Option<Instant>) -> Result<()> {
+    /// Does one operation as soon as it is due, or collects it for a commit. Returns the number of operations that it
+    /// completed; none if the phase ended before.
+    fn step(&mut self, request: &Request, due: Option<Instant>) -> Result<u64> {
         self.prepare(request);
-        let start = due.map_or_else(Instant::now, wait_until);
-        let outcome = self.perform(request);
-        self.tally.latencies.record(request.operation, start.elapsed());
+        let start = match due {
+            Some(due) => wait_until(due, &self.bench.stop),
+            None => Some(Instant::now()),
+        };
+        let Some(start) = start else { return Ok(0) };
+        let outcome = match request.operation {
+            Operation::Update | Operation::Insert if self.bench.batch > 1 => {
+                self.collect(request);
+                match self.batch.records.len() < self.bench.batch {
+                    true => Ok(0),
+                    false => self.commit(start),
+                }
+            }
+            _ => {
+                let outcome = self.perform(request);
+                self.tally.latencies.record(request.operation, start.elapsed());
+                outcome.map(|()| 1)
+            }
+        };
         if outcome.is_err() {
             self.bench.stop.store(true, Ordering::Relaxed);
         }
         outcome
+    }
+
+    /// Moves the prepared write to the batch.
+    fn collect(&mut self, request: &Request) {
+        let Batch { pairs, records } = &mut self.batch;
+        if pairs.len() == records.len() {
+            pairs.push(Default::default());
+        }
+        let (key, value) = &mut pairs[records.len()];
+        std::mem::swap(key, &mut self.key);
+        std::mem::swap(value, &mut self.value);
+        records.push((request.operation, request.record));
+    }
+
+    /// Commits the collected writes, which were due at `start`. Returns their number.
+    fn commit(&mut self, start: Instant) -> Result<u64> {
+        let Batch { pairs, records } = &mut self.batch;
+        let Some(&(operation, _)) = records.first() else { return Ok(0) };
+        let pairs = &pairs[..records.len()];
+        let dataset = self.bench.dataset;
+        self.bench.engine.put_all(pairs)?;
+        self.tally.latencies.record(operation, start.elapsed());
+        for ((key, value), (operation, record)) in pairs.iter().zip(&*records) {
+            self.tally.user_bytes_written += (key.len() + value.len()) as u64;
+            dataset.written(*record, key);
+            if *operation == Operation::Insert {
+                dataset.acknowledge();
+            }
+        }
+        let count = records.len() as u64;
+        records.clear();
+        Ok(count)
     }
 
     /// Chooses the record of `operation`.
@@ -371,6 +453,10 @@ mod tests {
             Ok(value.is_some())
         }
 
+        fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+            pairs.iter().try_for_each(|(key, value)| self.put(key, value))
+        }
+
         fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
             if self.is_now(Fault::FailsWrites) {
                 return Err(Failure::new("the store cannot write"));
@@ -413,8 +499,8 @@ mod tests {
         }
     }
 
-    /// Loads a store with `fault`, then reads, updates and scans it.
-    fn outcome(fault: Fault) -> Result<Tally> {
+    /// Loads a store with `fault`, then reads, updates and scans it, with `batch` updates per commit.
+    fn outcome(fault: Fault, batch: u64) -> Result<Tally> {
         let args = Args::parse_from(["cleave-bench", "run", "--workload", "mixed:50", "--records", "200"]);
         let Command::Run(args) = args.command else { panic!("the command is `run`") };
         let mut mixed = workload::find("mixed:50").unwrap();
@@ -427,8 +513,8 @@ mod tests {
         let dataset = Dataset::new(&args.shape, &schedule).unwrap();
         let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
         let share = Share { client: 0, clients: 1, operations: 200, pace: None };
-        Client::new(&Bench::new(&engine, &load, &dataset), Rng::seed_from_u64(1)).run(share)?;
-        Client::new(&Bench::new(&engine, &mixed, &dataset), Rng::seed_from_u64(2)).run(share)
+        Client::new(&Bench::new(&engine, &load, &dataset, 1), Rng::seed_from_u64(1)).run(share)?;
+        Client::new(&Bench::new(&engine, &mixed, &dataset, batch), Rng::seed_from_u64(2)).run(share)
     }
 
     #[test]
@@ -441,7 +527,9 @@ mod tests {
         let work = |workload: &Workload, clients: u64, operations| {
             for client in 0..clients {
                 let share = Share { client, clients, operations, pace: None };
-                Client::new(&Bench::new(&engine, workload, &dataset), Rng::seed_from_u64(client)).run(share).unwrap();
+                Client::new(&Bench::new(&engine, workload, &dataset, 1), Rng::seed_from_u64(client))
+                    .run(share)
+                    .unwrap();
             }
             let records = engine.records.lock().unwrap();
             let bytes = records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() as u64;
@@ -471,9 +559,13 @@ mod tests {
 
     #[test]
     fn a_store_that_loses_fails_or_confuses_an_operation_fails_the_run() {
-        let tally = outcome(Fault::Nothing).unwrap();
+        let tally = outcome(Fault::Nothing, 1).unwrap();
         assert!(tally.values_read > 0 && tally.reads_missing == 0);
         assert!(tally.user_bytes_read >= tally.values_read * 1024);
+        let batched = outcome(Fault::Nothing, 7).unwrap();
+        assert_eq!(batched.user_bytes_written, tally.user_bytes_written);
+        let commits = |tally: &Tally| tally.latencies.by_operation("")["update"].operations;
+        assert_eq!(commits(&batched), commits(&tally).div_ceil(7));
         for (fault, sentence) in [
             (Fault::LosesWrites, "was written but is not found"),
             (Fault::ConfusesValues, "belongs to another key or is damaged"),
@@ -482,8 +574,10 @@ mod tests {
             (Fault::FailsReads, "the store cannot read"),
             (Fault::FailsWrites, "the store cannot write"),
         ] {
-            let failure = outcome(fault).err().map(|failure| failure.to_string()).unwrap_or_default();
-            assert!(failure.contains(sentence), "{sentence}: {failure:?}");
+            for batch in [1, 7] {
+                let failure = outcome(fault, batch).err().map(|failure| failure.to_string()).unwrap_or_default();
+                assert!(failure.contains(sentence), "{sentence}: {failure:?}");
+            }
         }
     }
 }

@@ -181,6 +181,8 @@ impl Sizes {
             threads: 1,
             rate: None,
             burst: 1,
+            bursts: None,
+            batch: 1,
             background_rate: None,
             memory: self.memory,
             background_threads: 2,
@@ -198,6 +200,7 @@ impl Sizes {
             places,
             repeat: args.repeat,
             json: None,
+            detail: false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::disk::{DiskCounters, Disks};
+use crate::disk::{Disk, DiskCounters, Disks};
 use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 
@@ -21,7 +21,7 @@ impl Meter {
     /// # Errors
     /// With `own_device`, if the devices of the directories are unknown.
     pub fn new(dirs: &Dirs, own_device: bool) -> Result<Meter> {
-        let disks = Disks::of(dirs.all());
+        let disks = Disks::of(dirs.named());
         match own_device && !disks.are_known() {
             true => Err(Failure::new("--own-device: the block device of the directories is unknown")),
             false => Ok(Meter { disks, by_device: own_device }),
@@ -40,6 +40,11 @@ impl Meter {
             counters.device_bytes_written = counters.disks.iter().map(|disk| disk.bytes_written).sum();
         }
         Ok(counters)
+    }
+
+    /// The devices, in the order of [`Counters::disks`].
+    pub fn disks(&self) -> impl Iterator<Item = &Disk> {
+        self.disks.iter()
     }
 
     /// Writes back dirty pages if the devices count the bytes, because otherwise they would be counted later.
@@ -138,12 +143,12 @@ fn kibibytes_of_status(name: &str) -> Result<u64> {
     Ok(kib << 10)
 }
 
-/// Disk space of the files below `dirs`, in bytes. Files removed meanwhile are not counted.
+/// Disk space of the files below each of `dirs`, in their order, in bytes. Files removed meanwhile are not counted.
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn space_bytes(dirs: &Dirs) -> Result<u64> {
-    dirs.all().map(|dir| space_of(dir, &|_| true)).sum()
+pub fn space_bytes(dirs: &Dirs) -> Result<Vec<u64>> {
+    dirs.all().map(|dir| space_of(dir, &|_| true)).collect()
 }
 
 /// Disk space of the files in `dir` whose names are wanted, in bytes.
@@ -193,9 +198,10 @@ mod tests {
         fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
         let dirs = |main, slow| Dirs { main, fast: None, fast_bytes: None, slow };
         let (full, missing) = (dir.path().join("below"), dir.path().join("nothing"));
-        assert!(space_bytes(&dirs(full.clone(), None)).unwrap() >= 100_000);
-        assert!(space_bytes(&dirs(missing.clone(), Some(full))).unwrap() >= 100_000);
-        assert_eq!(space_bytes(&dirs(missing, None)).unwrap(), 0);
+        assert!(space_bytes(&dirs(full.clone(), None)).unwrap()[0] >= 100_000);
+        let of_both = space_bytes(&dirs(missing.clone(), Some(full))).unwrap();
+        assert!(of_both[0] == 0 && of_both[1] >= 100_000, "{of_both:?}");
+        assert_eq!(space_bytes(&dirs(missing, None)).unwrap(), [0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::phase::Schedule;
 use crate::plan::Shape;
 use crate::presence::Presence;
@@ -33,7 +33,7 @@ impl Dataset {
     /// The records of `schedule`, none of them present yet.
     ///
     /// # Errors
-    /// If their file is missing or invalid.
+    /// If their file is missing or invalid, or their keys are too short to be distinct.
     pub fn new(shape: &Shape, schedule: &Schedule) -> Result<Dataset> {
         let source = Source::new(shape, &schedule.data)?;
         let records = source.records().unwrap_or(shape.records);
@@ -50,7 +50,13 @@ impl Dataset {
         // Every operation of a phase with inserts may insert a record.
         let inserting = schedule.phases.iter().filter(|phase| phase.workload.has(Operation::Insert));
         let inserted: u64 = inserting.map(|phase| dataset.operations(&phase.workload)).sum();
-        dataset.presence = Presence::new(records + inserted);
+        let (records, most) = (records + inserted, dataset.source.first_unused());
+        if records > most {
+            return Err(Failure::new(format!(
+                "{records} records need longer keys; with this --key-size there are {most}"
+            )));
+        }
+        dataset.presence = Presence::new(records);
         Ok(dataset)
     }
 

@@ -1,7 +1,6 @@
 //! Counters of the block devices of a run's directories, from /proc/diskstats: busy time and bytes, of all processes. Read
 //! by the meter in `counters.rs`.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,9 +11,20 @@ use crate::failure::{Failure, Result};
 /// The unit of /proc/diskstats, independent of the device's sector size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Block devices by major and minor number; empty if unknown.
+/// The block devices below directories; empty if one of them is unknown.
 #[derive(Debug, Clone, Default)]
-pub struct Disks(Vec<(u32, u32)>);
+pub struct Disks(Vec<Disk>);
+
+/// One block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Its major and minor number.
+    number: (u32, u32),
+    /// The kernel's name.
+    pub name: String,
+    /// The names of the directories on it.
+    pub directories: Vec<&'static str>,
+}
 
 /// Totals of one device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,8 +38,8 @@ pub struct DiskCounters {
 }
 
 impl Disks {
-    /// The devices of `dirs`; none if any of them is unknown.
-    pub fn of<'a>(dirs: impl Iterator<Item = &'a Path>) -> Disks {
+    /// The devices of `dirs`, directories with their names; none if any of them is unknown.
+    pub fn of<'a>(dirs: impl Iterator<Item = (&'static str, &'a Path)>) -> Disks {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let (stats, mounts) = (read("/proc/diskstats"), read("/proc/self/mountinfo"));
         let number = |dir: &Path| {
@@ -39,8 +49,20 @@ impl Disks {
             let number = counters(&stats, own).map(|_| own).or_else(|| source(&mounts, own))?;
             counters(&stats, number).map(|_| number)
         };
-        let numbers: Option<BTreeSet<(u32, u32)>> = dirs.map(number).collect();
-        Disks(numbers.unwrap_or_default().into_iter().collect())
+        let mut disks: Vec<Disk> = Vec::new();
+        for (directory, dir) in dirs {
+            let Some(number) = number(dir) else { return Disks::default() };
+            match disks.iter_mut().find(|disk| disk.number == number) {
+                Some(disk) => disk.directories.push(directory),
+                None => disks.push(Disk { number, name: name(&stats, number), directories: vec![directory] }),
+            }
+        }
+        Disks(disks)
+    }
+
+    /// Each of them, in the order of [`Disks::now`].
+    pub fn iter(&self) -> impl Iterator<Item = &Disk> {
+        self.0.iter()
     }
 
     /// Whether they are known.
@@ -59,22 +81,25 @@ impl Disks {
         let stats = fs::read_to_string("/proc/diskstats").map_err(Failure::because("cannot read /proc/diskstats"))?;
         let gone =
             |&(major, minor): &(u32, u32)| Failure::new(format!("/proc/diskstats no longer has {major}:{minor}"));
-        self.0.iter().map(|number| counters(&stats, *number).ok_or_else(|| gone(number))).collect()
+        let totals = |Disk { number, .. }: &Disk| counters(&stats, *number).ok_or_else(|| gone(number));
+        self.0.iter().map(totals).collect()
     }
 }
 
-/// The fraction of `elapsed`, the time between two totals, in which the busiest device was busy; none if unknown.
-pub fn utilisation(before: &[DiskCounters], after: &[DiskCounters], elapsed: Duration) -> Option<f64> {
-    let busy = before.iter().zip(after).map(|(before, after)| after.busy.saturating_sub(before.busy)).max()?;
-    Some((busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).min(1.0))
+/// The fields of the line of device `number` in the text of /proc/diskstats.
+fn fields(stats: &str, number: (u32, u32)) -> Option<Vec<&str>> {
+    let mut lines = stats.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    lines.find(|fields| fields.len() >= 13 && fields[0].parse() == Ok(number.0) && fields[1].parse() == Ok(number.1))
+}
+
+/// The kernel's name of device `number`.
+fn name(stats: &str, number: (u32, u32)) -> String {
+    fields(stats, number).map_or_else(String::new, |fields| fields[2].to_owned())
 }
 
 /// The totals of device `number` in the text of /proc/diskstats.
 fn counters(stats: &str, number: (u32, u32)) -> Option<DiskCounters> {
-    let fields = stats
-        .lines()
-        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
-        .find(|fields| fields.len() >= 13 && fields[0].parse() == Ok(number.0) && fields[1].parse() == Ok(number.1))?;
+    let fields = fields(stats, number)?;
     let field = |position: usize| fields[position].parse::<u64>().ok();
     Some(DiskCounters {
         bytes_read: field(5)? * SECTOR_BYTES,
@@ -107,21 +132,22 @@ mod tests {
         assert_eq!(vda.busy, Duration::from_millis(2500));
         assert_eq!(counters(STATS, (7, 0)), Some(DiskCounters::default()));
         assert_eq!(counters(STATS, (254, 1)), None);
+        assert_eq!([name(STATS, (254, 0)), name(STATS, (7, 0))], ["vda", "loop0"]);
     }
 
     #[test]
-    fn utilisation_is_that_of_the_busiest_device_and_at_most_one() {
-        let busy = |ms| DiskCounters { busy: Duration::from_millis(ms), ..DiskCounters::default() };
-        let second = Duration::from_secs(1);
-        assert_eq!(utilisation(&[busy(100), busy(0)], &[busy(350), busy(500)], second), Some(0.5));
-        assert_eq!(utilisation(&[busy(0)], &[busy(1500)], second), Some(1.0));
-        assert_eq!(utilisation(&[], &[], second), None);
+    fn directories_on_one_device_share_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let disks = Disks::of([("fast", dir.path()), ("slow", dir.path())].into_iter());
+        // A file system in memory has no device.
+        assert!(disks.iter().all(|disk| disk.directories == ["fast", "slow"]) && disks.0.len() <= 1, "{disks:?}");
+        assert_eq!(disks.now().unwrap().len(), disks.0.len());
     }
 
     #[test]
     fn a_source_that_is_not_a_device_is_unknown() {
         let mounts = "26 24 0:24 / /dev/pts rw,relatime - devpts devpts rw\n";
         assert_eq!(source(mounts, (0, 24)), None);
-        assert!(!Disks::of([Path::new("/proc")].into_iter()).are_known());
+        assert!(!Disks::of([("main", Path::new("/proc"))].into_iter()).are_known());
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
+use crate::tuning::Sample;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
 pub const OURS: &str = "cleave";
@@ -63,8 +64,13 @@ pub struct Dirs {
 impl Dirs {
     /// Every directory.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
-        let tiers = [&self.fast, &self.slow];
-        std::iter::once(&*self.main).chain(tiers.into_iter().flatten().map(|dir| &**dir))
+        self.named().map(|(_, dir)| dir)
+    }
+
+    /// Every directory with its name in results.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let dirs = [("main", Some(&self.main)), ("fast", self.fast.as_ref()), ("slow", self.slow.as_ref())];
+        dirs.into_iter().filter_map(|(name, dir)| Some((name, dir?.as_path())))
     }
 }
 
@@ -95,6 +101,9 @@ pub trait Engine: Send + Sync {
     /// Writes a record.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
+    /// Writes records in one commit: all of them or none, and with sync durability one sync.
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
+
     /// Deletes a record.
     fn delete(&self, key: &[u8]) -> Result<()>;
 
@@ -120,8 +129,37 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
+    /// Memory by purpose, in a store that reports it.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    /// The state of the scheduler, in a store that reports it.
+    fn scheduling(&self) -> Option<Sample> {
+        None
+    }
+
     /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Memory of a store by purpose. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes of what is not flushed yet: index tables and runs, or memtables with their values.
+    pub unflushed_bytes: u64,
+    /// Bytes of caches of blocks and values.
+    pub cache_bytes: u64,
+}
+
+impl Memory {
+    /// The larger value of each field.
+    pub fn max(self, other: Memory) -> Memory {
+        Memory {
+            unflushed_bytes: self.unflushed_bytes.max(other.unflushed_bytes),
+            cache_bytes: self.cache_bytes.max(other.cache_bytes),
+        }
+    }
 }
 
 /// The space of separated values in groups. The names of the fields are a stable public format.

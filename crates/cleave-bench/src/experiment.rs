@@ -20,9 +20,10 @@ use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
 use crate::result::Outcome;
 use crate::rng;
-use crate::series::{self, Series, Spread};
+use crate::series::{self, Clock, Series, Spread};
+use crate::usage::{Band, DeviceUse, DirectoryUse};
 use crate::workload::{Operation, Workload};
-use crate::{engines, machine, recovery};
+use crate::{engines, machine, recovery, usage};
 
 /// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
@@ -56,7 +57,8 @@ struct Measured {
     work: Work,
     elapsed_with_flush_s: f64,
     used: Counters,
-    space_bytes: u64,
+    /// In the order of the directories.
+    space_bytes: Vec<u64>,
     live_bytes: u64,
     rss_bytes: u64,
     rss_peak_bytes: u64,
@@ -182,17 +184,20 @@ impl Bed<'_> {
     /// Runs the clients of `workload`, which share the operations of `job`.
     fn work(&self, workload: &Workload, job: Job) -> Result<Work> {
         let Bed { plan, engine, dataset, meter } = *self;
-        let (shape, bench) = (&plan.shape, &Bench::new(engine, workload, dataset));
+        let shape = &plan.shape;
+        let bench = &Bench::new(engine, workload, dataset, shape.batch);
         let bar = series::bar(job.title, job.operations);
         let start = Instant::now();
         let rng = |purpose| rng::stream(shape.seed, purpose);
+        let bursts = shape.bursts.filter(|_| shape.rate.is_some());
         thread::scope(|scope| {
             let foreground = |client: u64| {
-                let pace = match dataset.source.trace() {
+                let paced = match dataset.source.trace() {
                     Some(_) => (shape.rate_from_trace || shape.rate.is_some())
                         .then(|| Pace::of_trace(start, shape.rate, shape.burst)),
                     None => shape.rate.map(|rate| Pace::new(start, rate, shape.burst, client, shape.threads)),
                 };
+                let pace = paced.map(|pace| pace.only_in(bursts));
                 let share = Share { client, clients: shape.threads, operations: job.operations, pace };
                 let rng = rng(job.streams.1 + client);
                 scope.spawn(move || (Client::new(bench, rng).run(share), start.elapsed()))
@@ -212,7 +217,7 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(start, &plan.dirs, meter, &bar, done, is_finished);
+            let series = Series::watch(Clock { start, bursts }, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");
@@ -248,6 +253,12 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
     latency_by_op.extend(background);
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = dataset.source.mean_lengths();
+    let of_device = |device: &DeviceUse| DeviceUse { busy: Band::of(&device.busy_per_second), ..device.clone() };
+    let devices: Vec<DeviceUse> = series.devices.iter().map(of_device).collect();
+    let disk_utilisation = usage::busiest_device(&devices);
+    let busier = usage::busier(&series.cpu_utilisation, &devices);
+    let (space_bytes, space_per_second) = (measured.space_bytes.iter().sum(), series.space_bytes());
+    let directories = directories(series, &measured.space_bytes);
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
@@ -272,9 +283,14 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         cpu_per_second: series.counters.iter().map(|second| second.cpu_user_s + second.cpu_sys_s).collect(),
         device_bytes_written_per_second: series.counters.iter().map(|second| second.device_bytes_written).collect(),
         device_bytes_read_per_second: series.counters.iter().map(|second| second.device_bytes_read).collect(),
-        disk_utilisation_per_second: series.disk_utilisation.clone(),
-        disk_utilisation: Spread::of(&series.disk_utilisation),
+        disk_utilisation: Spread::of(&disk_utilisation),
+        disk_utilisation_per_second: disk_utilisation,
+        devices,
+        busier: Band::of(&busier),
+        busier_per_second: busier,
+        tuning: series.tuning.clone(),
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
+        cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),
         stall_seconds: series.stall_seconds(work.elapsed),
         longest_stall_s: series.longest_stall.as_secs_f64(),
@@ -290,16 +306,30 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         read_amplification: amplification(used.device_bytes_read, tally.user_bytes_read),
         values_read: tally.values_read,
         reads_missing: tally.reads_missing,
-        space_bytes: measured.space_bytes,
-        space_per_second: series.space_bytes.clone(),
-        space_peak_bytes: series.space_bytes.iter().copied().fold(measured.space_bytes, u64::max),
+        space_bytes,
+        space_peak_bytes: space_per_second.iter().copied().fold(space_bytes, u64::max),
+        space_per_second,
+        directories,
         fast_peak_bytes: series.fast_bytes_max,
         live_bytes: measured.live_bytes,
         value_space: None,
         rss_peak_bytes: measured.rss_peak_bytes,
+        memory_peak: series.memory_max,
         rss_bytes: measured.rss_bytes,
         settings: settings_json(plan, kind)?,
     })
+}
+
+/// The space in each directory, which ends with `bytes`.
+fn directories(series: &Series, bytes: &[u64]) -> Vec<DirectoryUse> {
+    let mut directories = series.directories.clone();
+    for (directory, &bytes) in directories.iter_mut().zip(bytes) {
+        directory.end_with(bytes);
+        if directory.directory == "fast" {
+            directory.bytes_peak = directory.bytes_peak.max(series.fast_bytes_max.unwrap_or(0));
+        }
+    }
+    directories
 }
 
 /// All options of the run, and notes for readers.
@@ -363,6 +393,11 @@ mod tests {
 
         fn put(&self, _: &[u8], _: &[u8]) -> Result<()> {
             PUTS.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+            PUTS.fetch_add(pairs.len() as u64, Ordering::Relaxed);
             Ok(())
         }
 
@@ -430,6 +465,7 @@ mod tests {
             load(&kind, &plan, &schedule.data, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
             (done().0 - before.0, done().1 - before.1)
         };
-        assert_eq!([done_by(&[]), done_by(&["--age", "3"]), done_by(&["--right-away"])], [(70, 1), (280, 1), (70, 0)]);
+        assert_eq!([done_by(&[]), done_by(&["--age", "3", "--batch", "32"])], [(70, 1), (280, 1)]);
+        assert_eq!(done_by(&["--right-away"]), (70, 0));
     }
 }

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// Options that are 1 by default.
+const DEFAULT_ONE: [&str; 2] = ["burst", "batch"];
+
 /// ` --name value` for each option that differs from its default.
 pub fn flags(options: &Map<String, Value>) -> String {
     let mut line = String::new();
@@ -9,7 +12,7 @@ pub fn flags(options: &Map<String, Value>) -> String {
         let name = name.replace('_', "-");
         match value {
             Value::Null | Value::Bool(false) => {}
-            Value::Number(number) if name == "burst" && number.as_u64() == Some(1) => {}
+            Value::Number(number) if DEFAULT_ONE.contains(&&*name) && number.as_u64() == Some(1) => {}
             Value::Bool(true) => line += &format!(" --{name}"),
             Value::String(text) => line += &format!(" --{name} {text}"),
             other => line += &format!(" --{name} {other}"),
@@ -26,7 +29,7 @@ mod tests {
 
     #[test]
     fn options_are_written_as_on_the_command_line() {
-        let options = json!({"burst": 1, "key_size": 24, "memory": "1G", "rate": null, "sync": false, "verify": true});
-        assert_eq!(flags(options.as_object().unwrap()), " --key-size 24 --memory 1G --verify");
+        let options = json!({"burst": 1, "batch": 1, "bursts": "5,10", "key_size": 24, "memory": "1G", "rate": null, "sync": false, "verify": true});
+        assert_eq!(flags(options.as_object().unwrap()), " --bursts 5,10 --key-size 24 --memory 1G --verify");
     }
 }

@@ -1,9 +1,13 @@
-//! The key of a record: eight bytes that determine its position in key order, then padding.
+//! The key of a record: eight bytes that determine its position in key order, then padding. A shorter key has all its bytes
+//! for the position, so there are fewer of them.
 
 use rand::{Rng as _, SeedableRng};
 
 use crate::rng::{Rng, stream};
 use crate::size::Lengths;
+
+/// Bytes of the position.
+const POSITION_BYTES: usize = 8;
 
 /// The order of records by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,14 @@ impl Keys {
         };
         let length = self.lengths.of(record);
         key.clear();
+        if length < POSITION_BYTES {
+            let position = match self.order {
+                Order::Sequential => record,
+                Order::Hashed => permuted(record, 8 * length as u32),
+            };
+            key.extend_from_slice(&position.to_be_bytes()[POSITION_BYTES - length..]);
+            return;
+        }
         key.extend_from_slice(&position.to_be_bytes());
         let mut rest = stream(record, 0x4B);
         while key.len() < length {
@@ -39,6 +51,21 @@ impl Keys {
         }
         key.truncate(length);
     }
+}
+
+/// The number of different keys of at least `shortest` bytes that records can have, if it is below 2^64.
+pub fn keys_max(shortest: usize) -> Option<u64> {
+    (shortest < POSITION_BYTES).then(|| 1 << (8 * shortest))
+}
+
+/// The image of `number`, which has at most `bits` bits, under a permutation of all such numbers. Each step can be undone:
+/// a product with an odd number modulo 2^bits, and an exclusive or with its own upper bits.
+fn permuted(number: u64, bits: u32) -> u64 {
+    let mask = (1 << bits) - 1;
+    [0x9E37_79B9_7F4A_7C15_u64, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB].iter().fold(number & mask, |hash, odd| {
+        let product = hash.wrapping_mul(*odd) & mask;
+        product ^ product >> (bits / 2)
+    })
 }
 
 #[cfg(test)]
@@ -62,7 +89,20 @@ mod tests {
             let keys = keys(order, Lengths::Fixed(24));
             assert!(keys.iter().all(|key| key.len() == 24));
             assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 2000);
+            let short = self::keys(order, Lengths::Uniform { low: 4, high: 9 });
+            assert_eq!(short.iter().collect::<BTreeSet<_>>().len(), 2000);
         }
+    }
+
+    #[test]
+    fn short_keys_are_all_there_are() {
+        assert_eq!((0..1 << 16).map(|number| permuted(number, 16)).collect::<BTreeSet<_>>().len(), 1 << 16);
+        assert_eq!((keys_max(4), keys_max(8)), (Some(1 << 32), None));
+        let keys = keys(Order::Sequential, Lengths::Fixed(4));
+        assert!(keys.is_sorted() && keys[1999] == 1999u32.to_be_bytes());
+        let hashed = self::keys(Order::Hashed, Lengths::Fixed(4));
+        let ascents = hashed.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!((800..1200).contains(&ascents), "{ascents} of 1999 ascend");
     }
 
     #[test]

@@ -8,8 +8,19 @@ use crate::result::Outcome;
 use crate::size;
 
 /// Options that are compared most often, in order of preference; the other options follow by name.
-const PREFERRED: [&str; 10] =
-    ["phases", "distribution", "value_size", "key_size", "threads", "rate", "durability", "memory", "records", "age"];
+const PREFERRED: [&str; 11] = [
+    "phases",
+    "distribution",
+    "value_size",
+    "key_size",
+    "threads",
+    "rate",
+    "durability",
+    "memory",
+    "records",
+    "age",
+    VARIANT,
+];
 
 /// The field in the settings of an outcome that names CleaveDB's set of options.
 pub const VARIANT: &str = "variant";

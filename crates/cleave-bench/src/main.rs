@@ -34,6 +34,8 @@ mod pace;
 mod presence;
 mod latency;
 mod series;
+mod usage;
+mod tuning;
 mod counters;
 mod disk;
 mod cgroup;
@@ -43,6 +45,7 @@ mod machine;
 mod label;
 mod flags;
 mod table;
+mod detail;
 mod report;
 mod failure;
 

@@ -10,8 +10,12 @@ use crate::cleave_options::CleaveOptions;
 use crate::distribution::Distribution;
 use crate::engine::{Compression, Dirs, Durability, Settings};
 use crate::failure::{Failure, Result};
+use crate::pace::Bursts;
 use crate::phase::Schedule;
-use crate::size::{self, KEY_BYTES_MIN, Lengths};
+use crate::size::{self, KEY_BYTES_SHORTEST, Lengths};
+
+/// The most writes of a commit.
+const BATCH_MAX: u64 = 1_000_000;
 
 /// The directories of stores, and how their devices are used.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -50,7 +54,8 @@ pub struct Shape {
     /// Operations of all clients together. Default: the number of records, unless the workload defines it
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
-    /// Bytes of a key, at least 8; the syntax is that of --value-size
+    /// Bytes of a key, at least 4 (with keys of N bytes, fewer than 8, there are at most 2^(8N-1) records); the syntax is
+    /// that of --value-size
     #[arg(long, value_name = "BYTES", default_value = "24", value_parser = size::parse_key_lengths)]
     pub key_size: Lengths,
     /// Bytes of a value: N, LOW-HIGH (uniform), `normal:MEAN:DEVIATION[:MIN]`, `zipfian:LOW-HIGH` (shorter ones are more
@@ -103,6 +108,14 @@ pub struct Shape {
     /// With --rate: start operations of a client in bursts of this size, at the same average rate
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate")]
     pub burst: u64,
+    /// With --rate: start operations only in the first ON seconds of every ON + OFF seconds, at that rate. Phases begin
+    /// with ON; stalls and the lowest second are those of the time that is ON
+    #[arg(long, value_name = "ON,OFF", requires = "rate")]
+    pub bursts: Option<Bursts>,
+    /// Writes per commit: a client collects this many updates and inserts and commits them together. Latency is then
+    /// that of a commit; an operation is still one write
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: u64,
     /// Operations per second of the background client of readwhilewriting and readwhilemerging. Default: full speed
     #[arg(long, value_name = "N")]
     pub background_rate: Option<f64>,
@@ -142,7 +155,7 @@ impl Shape {
         let rules = [
             (self.records > 0, "--records must be 1 or more"),
             (self.operations != Some(0), "--operations must be 1 or more"),
-            (self.key_size.shortest() >= KEY_BYTES_MIN, "--key-size must be 8 or more"),
+            (self.key_size.shortest() >= KEY_BYTES_SHORTEST, "--key-size must be 4 or more"),
             (self.key_size.longest() <= 65_535, "--key-size must be 65535 or less"),
             (self.value_size.shortest() > 0, "--value-size must be 1 or more"),
             (self.value_size.longest() < 1 << 30, "--value-size must be less than 1 GiB"),
@@ -151,6 +164,7 @@ impl Shape {
             (self.threads <= self.records, "--threads must not be more than --records"),
             (self.background_threads > 0, "--background-threads must be 1 or more"),
             (self.burst > 0, "--burst must be 1 or more"),
+            ((1..=BATCH_MAX).contains(&self.batch), "--batch must be 1 to 1000000"),
             (positive(self.rate), "--rate must be more than 0"),
             (positive(self.background_rate), "--background-rate must be more than 0"),
             (positive(self.phase_seconds), "--phase-seconds must be more than 0"),

@@ -19,8 +19,6 @@ use crate::rng::stream;
 use crate::scratch::Running;
 use crate::source::Source;
 
-/// Number of the first record written here, larger than that of any record of a run.
-const RECORDS_START: u64 = 1 << 40;
 /// Random stream of the first writer.
 const STREAM: u64 = 0xDEAD << 32;
 /// The process is killed after a quarter of the run's records, but at least this many, or after this time.
@@ -48,7 +46,7 @@ impl<'a> Writer<'a> {
 
     /// The key of its record `count`.
     fn key(&self, count: u64, key: &mut Vec<u8>) {
-        self.source.key(RECORDS_START + count * self.plan.shape.threads + self.number, key);
+        self.source.key(self.source.first_unused() + count * self.plan.shape.threads + self.number, key);
     }
 
     fn write_on(&self, engine: &dyn Engine, acknowledged: &File) -> Result<()> {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Durability, ValueSpace};
+use crate::engine::{Durability, Memory, ValueSpace};
 use crate::latency::Summary;
 use crate::series::Spread;
+use crate::tuning::Tuning;
+use crate::usage::{Band, DeviceUse, DirectoryUse};
 
 /// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
 pub const EVEN: f64 = 1.05;
@@ -70,9 +72,25 @@ pub struct Outcome {
     /// Its spread over complete seconds; none if there are none.
     #[serde(default)]
     pub disk_utilisation: Option<Spread>,
+    /// Each device below the directories; empty if one is unknown.
+    #[serde(default)]
+    pub devices: Vec<DeviceUse>,
+    /// The busier resource of each second: the larger of the fraction of all processors that the process used and the
+    /// fraction in which the busiest device was busy; empty if a device is unknown.
+    #[serde(default)]
+    pub busier_per_second: Vec<f64>,
+    /// The same over complete seconds; none if there are none.
+    #[serde(default)]
+    pub busier: Option<Band>,
+    /// The settings of the store's scheduler; none if it does not report them.
+    #[serde(default)]
+    pub tuning: Option<Tuning>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,
+    /// The same fraction, as a mean and a band; none if there are no complete seconds.
+    #[serde(default)]
+    pub cpu_utilisation_band: Option<Band>,
     /// Whose counters give the device bytes: those of the `process`, or of the `device` (`--own-device`).
     #[serde(default = "by_process")]
     pub counted_by: String,
@@ -110,6 +128,9 @@ pub struct Outcome {
     pub space_bytes: u64,
     /// Disk space at the end of each second, in bytes.
     pub space_per_second: Vec<u64>,
+    /// The space in each directory.
+    #[serde(default)]
+    pub directories: Vec<DirectoryUse>,
     /// Maximum disk space at the end of a second of the run, in bytes.
     pub space_peak_bytes: u64,
     /// The most bytes in the directory of the fast tier; none without tiers.
@@ -122,6 +143,9 @@ pub struct Outcome {
     pub value_space: Option<ValueSpace>,
     /// Peak resident memory of the process, including a load before the run; of a phase after the first: since its start.
     pub rss_peak_bytes: u64,
+    /// The most memory of the store for each purpose at the end of a second; none if it does not report it.
+    #[serde(default)]
+    pub memory_peak: Option<Memory>,
     /// Resident memory of the process at the end.
     #[serde(default)]
     pub rss_bytes: u64,

@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use crate::device;
 use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 use crate::plan::Places;
@@ -26,8 +27,14 @@ const INTERRUPTED: i32 = 130;
 
 /// What an interruption has to clean up.
 struct Live {
-    dirs: Vec<PathBuf>,
+    dirs: Vec<Owned>,
     child: Option<Pid>,
+}
+
+/// A directory, and its locked file if it is a [`Home`].
+struct Owned {
+    dir: PathBuf,
+    owner: Option<File>,
 }
 
 static LIVE: Mutex<Live> = Mutex::new(Live { dirs: Vec::new(), child: None });
@@ -49,27 +56,43 @@ pub fn handle_interruption() -> Result<()> {
 
 /// Registers `dir` for removal by an interruption.
 pub fn remove_on_interruption(dir: &Path) {
-    live().dirs.push(dir.to_owned());
+    live().dirs.push(Owned { dir: dir.to_owned(), owner: None });
 }
 
 fn clean_up() {
     // Held until the exit: the thread that waits for the child must not continue before the directories are removed.
-    let live = live();
+    let mut live = live();
     if let Some(child) = live.child {
         let _ = rustix::process::kill_process(child, Signal::KILL);
     }
-    for dir in &live.dirs {
+    // A device with an open file cannot be unmounted.
+    live.dirs.iter_mut().for_each(|owned| owned.owner = None);
+    for Owned { dir, .. } in &live.dirs {
         // The killed process may release its files late.
+        let mut removed = remove(dir);
         for _ in 0..100 {
-            // A cgroup is removed as a directory, not file by file.
-            match fs::remove_dir(dir).or_else(|_| fs::remove_dir_all(dir)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(50)),
-                _ => break,
+            if removed.is_ok() {
+                break;
             }
+            thread::sleep(Duration::from_millis(50));
+            removed = remove(dir);
+        }
+        if let Err(failure) = removed {
+            let _ = writeln!(io::stderr(), "cleave-bench: {}: {failure}", dir.display());
         }
     }
     let _ = writeln!(io::stderr(), "cleave-bench: interrupted; its stores were removed");
     process::exit(INTERRUPTED);
+}
+
+/// Removes `dir`, its content and the devices that are mounted in it.
+fn remove(dir: &Path) -> Result<()> {
+    device::remove_in(dir)?;
+    // A cgroup is removed as a directory, not file by file.
+    match fs::remove_dir(dir).or_else(|_| fs::remove_dir_all(dir)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::because("cannot remove it")(error)),
+        _ => Ok(()),
+    }
 }
 
 /// The process of a run, which is killed when this is dropped.
@@ -99,22 +122,25 @@ impl Drop for Running {
 
 /// Directories that are removed with this handle.
 pub struct Scratch {
-    homes: Vec<Home>,
+    _homes: Vec<Home>,
     dirs: Dirs,
 }
 
-struct Home {
-    dir: TempDir,
-    _owner: File,
+/// A directory with all that is in it, devices included, which is removed with this handle.
+pub struct Home {
+    path: PathBuf,
+    dir: Option<TempDir>,
 }
 
-impl Drop for Scratch {
+impl Drop for Home {
     fn drop(&mut self) {
-        for home in self.homes.drain(..) {
-            let path = home.dir.path().to_owned();
-            drop(home);
-            live().dirs.retain(|dir| *dir != path);
+        if let Err(failure) = device::remove_in(&self.path) {
+            let _ = writeln!(io::stderr(), "cleave-bench: {failure}");
+            // Without its state file nobody could remove the device.
+            self.dir.take().map(TempDir::keep);
         }
+        drop(self.dir.take());
+        live().dirs.retain(|owned| owned.dir != self.path);
     }
 }
 
@@ -127,7 +153,7 @@ impl Scratch {
         let mut homes = Vec::new();
         let mut fresh = |parent: &Path, name| {
             let home = Home::new(parent)?;
-            let dir = home.dir.path().join(name);
+            let dir = home.path.join(name);
             fs::create_dir(&dir).map_err(Failure::because(format!("cannot create {}", dir.display())))?;
             homes.push(home);
             Ok(dir)
@@ -135,7 +161,7 @@ impl Scratch {
         let main = fresh(&main(places), "store")?;
         let fast = places.fast.as_deref().map(|parent| fresh(parent, "fast")).transpose()?;
         let slow = places.slow.as_deref().map(|parent| fresh(parent, "slow")).transpose()?;
-        Ok(Scratch { homes, dirs: Dirs { main, fast, fast_bytes: places.fast_bytes, slow } })
+        Ok(Scratch { _homes: homes, dirs: Dirs { main, fast, fast_bytes: places.fast_bytes, slow } })
     }
 
     /// The directories of the store.
@@ -145,11 +171,15 @@ impl Scratch {
 }
 
 impl Home {
-    fn new(parent: &Path) -> Result<Home> {
+    /// Creates an empty one in `parent`.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn new(parent: &Path) -> Result<Home> {
         let failed = || format!("cannot create a directory in {}", parent.display());
         let mut live = live();
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(Failure::because(failed()))?;
-        live.dirs.push(dir.path().to_owned());
+        live.dirs.push(Owned { dir: dir.path().to_owned(), owner: None });
         let own = || {
             // The file gets its name once it is locked, so an unlocked file means that the owner has exited.
             let unlocked = dir.path().join("new-owner");
@@ -159,7 +189,16 @@ impl Home {
             fs::rename(unlocked, dir.path().join(OWNER))?;
             Ok::<File, io::Error>(owner)
         };
-        Ok(Home { _owner: own().map_err(Failure::because(failed()))?, dir })
+        let owner = own().map_err(Failure::because(failed()))?;
+        if let Some(owned) = live.dirs.last_mut() {
+            owned.owner = Some(owner);
+        }
+        Ok(Home { path: dir.path().to_owned(), dir: Some(dir) })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -172,7 +211,7 @@ pub fn prepare(places: &Places) -> Result<()> {
         fs::create_dir_all(&place).map_err(Failure::because(format!("cannot create {}", place.display())))?;
         let entries = fs::read_dir(&place).map_err(Failure::because(format!("cannot read {}", place.display())))?;
         for dir in entries.flatten().map(|entry| entry.path()).filter(|path| is_leftover(path)) {
-            let _ = match fs::remove_dir_all(&dir) {
+            let _ = match remove(&dir) {
                 Ok(()) => {
                     writeln!(io::stderr(), "cleave-bench: removed {}, left by a killed run", dir.display())
                 }
@@ -183,7 +222,8 @@ pub fn prepare(places: &Places) -> Result<()> {
     Ok(())
 }
 
-fn main(places: &Places) -> PathBuf {
+/// The directory of `--dir`, or its default.
+pub fn main(places: &Places) -> PathBuf {
     places.dir.clone().unwrap_or_else(std::env::temp_dir)
 }
 

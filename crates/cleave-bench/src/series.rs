@@ -7,9 +7,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Meter, space_bytes, space_of};
-use crate::disk::utilisation;
-use crate::engine::Dirs;
+use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
+use crate::pace::Bursts;
+use crate::tuning::Tuning;
+use crate::usage::{DeviceUse, DirectoryUse};
 
 /// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
@@ -25,16 +27,39 @@ pub struct Series {
     pub operations: Vec<u64>,
     /// Counters of the process.
     pub counters: Vec<Counters>,
-    /// The longest time without a completed operation.
+    /// The longest time without a completed operation, without the time that the load was off.
     pub longest_stall: Duration,
-    /// Disk space at the end of each second, in bytes.
-    pub space_bytes: Vec<u64>,
+    /// When the load was on; none: always.
+    pub bursts: Option<Bursts>,
+    /// The space in each directory.
+    pub directories: Vec<DirectoryUse>,
     /// The most bytes in the directory of the fast tier, looked at every 50 ms; none without tiers.
     pub fast_bytes_max: Option<u64>,
-    /// The fraction of each second in which the busiest device was busy; empty if the device is unknown.
-    pub disk_utilisation: Vec<f64>,
+    /// The use of each device; empty if one is unknown.
+    pub devices: Vec<DeviceUse>,
+    /// The most memory for each purpose at the end of a second; none if the store does not report it.
+    pub memory_max: Option<Memory>,
+    /// The settings of the store's scheduler; none if it does not report them.
+    pub tuning: Option<Tuning>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
+}
+
+/// The time of the clients' work.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// When it started.
+    pub start: Instant,
+    /// When the load is on; none: always.
+    pub bursts: Option<Bursts>,
+}
+
+impl Clock {
+    /// For how long the load was on at `now`.
+    fn on(self, now: Instant) -> Duration {
+        let elapsed = now - self.start;
+        self.bursts.map_or(elapsed, |bursts| bursts.on_in(elapsed))
+    }
 }
 
 /// The spread of a per-second figure over the complete seconds of a run.
@@ -65,22 +90,29 @@ impl Spread {
 }
 
 impl Series {
-    /// Samples `done`, the counters of `meter` and the space of `dirs` from `start` until `is_finished`.
+    /// Samples `done`, `engine`, the counters of `meter` and the space of `dirs` from the start until `is_finished`.
     ///
     /// # Errors
     /// If the kernel lacks a counter.
     pub fn watch(
-        start: Instant,
+        clock: Clock,
         dirs: &Dirs,
         meter: &Meter,
+        engine: &dyn Engine,
         bar: &ProgressBar,
         done: impl Fn() -> u64,
         is_finished: impl Fn() -> bool,
     ) -> Result<Series> {
-        let mut series = Series::default();
-        let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, start);
+        let mut series = Series {
+            directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
+            devices: meter.disks().map(DeviceUse::of).collect(),
+            bursts: clock.bursts,
+            tuning: engine.scheduling().as_ref().map(Tuning::start),
+            ..Series::default()
+        };
+        let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, clock.start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
-        let (mut progress_at, mut progress) = (start, 0);
+        let (mut progress_at, mut progress) = (Duration::ZERO, 0);
         let mut ticks = 0;
         loop {
             if let Some(fast) = dirs.fast.as_deref().filter(|_| ticks % FAST_TICKS == 0) {
@@ -90,19 +122,28 @@ impl Series {
             let finished = is_finished();
             let (now, done_now) = (Instant::now(), done());
             if done_now > progress || finished {
-                series.longest_stall = series.longest_stall.max(now - progress_at);
-                (progress_at, progress) = (now, done_now);
+                series.longest_stall = series.longest_stall.max(clock.on(now).saturating_sub(progress_at));
+                (progress_at, progress) = (clock.on(now), done_now);
             }
             let second = Duration::from_secs(series.operations.len() as u64 + 1);
-            if finished || now - start >= second {
+            if finished || now - clock.start >= second {
                 let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
                 let used = counters_now.since(&counters);
-                series.disk_utilisation.extend(utilisation(&counters.disks, &counters_now.disks, elapsed));
+                let disks = counters.disks.iter().zip(&counters_now.disks);
+                for (device, (before, after)) in series.devices.iter_mut().zip(disks) {
+                    device.push(before, after, elapsed);
+                }
+                if let Some(memory) = engine.memory() {
+                    series.memory_max = Some(series.memory_max.map_or(memory, |max| max.max(memory)));
+                }
+                if let Some((tuning, sample)) = series.tuning.as_mut().zip(engine.scheduling()) {
+                    tuning.push(sample);
+                }
                 let cpu_s = used.cpu_user_s + used.cpu_sys_s;
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));
                 series.operations.push(done_now - done_before);
                 series.counters.push(used);
-                series.space_bytes.push(space_bytes(dirs)?);
+                series.directories.iter_mut().zip(space_bytes(dirs)?).for_each(|(one, bytes)| one.push(bytes));
                 (counters, done_before, sampled_at) = (counters_now, done_now, now);
                 bar.set_position(done_now);
             }
@@ -113,23 +154,30 @@ impl Series {
         }
     }
 
-    /// Complete seconds with less than a tenth of the mean throughput; none if that is less than one operation per second.
+    /// Disk space of all directories at the end of each second, in bytes.
+    pub fn space_bytes(&self) -> Vec<u64> {
+        let of_second = |second| self.directories.iter().map(|one| one.bytes_per_second[second]).sum();
+        (0..self.operations.len()).map(of_second).collect()
+    }
+
+    /// Complete seconds in which the load was on, with less than a tenth of the mean throughput; none if that is less than one operation per second.
     pub fn stall_seconds(&self, elapsed: Duration) -> u64 {
         let mean = self.operations.iter().sum::<u64>() as f64 / elapsed.as_secs_f64();
         if mean < 1.0 {
             return 0;
         }
-        self.whole_seconds().iter().filter(|&&operations| (operations as f64) < mean * STALL).count() as u64
+        self.whole_seconds().filter(|&operations| (operations as f64) < mean * STALL).count() as u64
     }
 
-    /// Operations in the slowest complete second, or all operations if no second is complete.
+    /// Operations in the slowest complete second in which the load was on, or all operations if there is none.
     pub fn lowest_second(&self) -> u64 {
-        let whole = self.whole_seconds().iter().min();
-        whole.copied().unwrap_or_else(|| self.operations.iter().sum())
+        self.whole_seconds().min().unwrap_or_else(|| self.operations.iter().sum())
     }
 
-    fn whole_seconds(&self) -> &[u64] {
-        self.operations.split_last().map_or(&[], |(_, whole)| whole)
+    fn whole_seconds(&self) -> impl Iterator<Item = u64> {
+        let whole = self.operations.split_last().map_or(&[][..], |(_, whole)| whole).iter().enumerate();
+        let is_on = |second| self.bursts.is_none_or(|bursts| bursts.is_on_in(second));
+        whole.filter(move |(second, _)| is_on(*second)).map(|(_, &operations)| operations)
     }
 }
 
@@ -154,6 +202,9 @@ mod tests {
         let series = Series { operations: vec![0, 0, 1], ..Series::default() };
         assert_eq!(series.stall_seconds(Duration::from_millis(2100)), 0);
         assert_eq!(Series { operations: vec![7], ..Series::default() }.lowest_second(), 7);
+        let bursts = "1,2".parse().ok();
+        let series = Series { operations: vec![1000, 20, 0, 900, 0, 0, 40, 9], bursts, ..Series::default() };
+        assert_eq!((series.stall_seconds(Duration::from_secs(4)), series.lowest_second()), (1, 40));
     }
 
     #[test]

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::distribution::{ZIPFIAN_EXPONENT, Zipf};
 use crate::rng::stream;
 
-/// The shortest key: its eight bytes make the keys of different records distinct.
+/// The shortest key of distributions that do not give one: its eight bytes make the keys of any records distinct.
 pub const KEY_BYTES_MIN: usize = 8;
+/// The shortest key that can be requested; the number of records is then limited.
+pub const KEY_BYTES_SHORTEST: usize = 4;
 
 /// Parses a number of bytes: digits, optionally followed by K, M, G or T (powers of 1024).
 ///

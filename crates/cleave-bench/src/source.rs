@@ -4,7 +4,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::failure::{Failure, Result};
-use crate::keys::Keys;
+use crate::keys::{Keys, keys_max};
 use crate::plan::Shape;
 use crate::records::Records;
 use crate::rng::Rng;
@@ -15,6 +15,9 @@ use crate::workload::{Operation, Origin, Workload};
 
 /// The data set of the tour: 34,006 cities.
 const CITIES: &str = include_str!("../../../data/cities.jsonl");
+
+/// No run has so many records.
+const UNUSED_RECORDS: u64 = 1 << 40;
 
 /// Keys and values by record number.
 pub struct Source {
@@ -60,6 +63,15 @@ impl Source {
         let (key_lengths, lengths) = workload.lengths.unwrap_or((shape.key_size, shape.value_size));
         let keys = Keys { order: workload.order, lengths: key_lengths };
         Source { values: Values { compressibility: shape.compressibility }, from: From::Numbers { keys, lengths } }
+    }
+
+    /// The number of the first record that no run has: beyond all others, and with a key of its own.
+    pub fn first_unused(&self) -> u64 {
+        let keys = match &self.from {
+            From::Numbers { keys, .. } => keys_max(keys.lengths.shortest()),
+            From::File(_) | From::Trace { .. } => None,
+        };
+        keys.map_or(UNUSED_RECORDS, |keys| UNUSED_RECORDS.min(keys / 2))
     }
 
     /// Number of records; none if unlimited.

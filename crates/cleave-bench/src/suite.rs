@@ -18,7 +18,7 @@ use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
 use crate::scratch::{self, Running, Scratch};
 use crate::workload::Origin;
-use crate::{engines, table};
+use crate::{detail, engines, table};
 
 /// Does all runs, prints the table and writes the JSON. Returns the outcomes in the order of workloads and their phases, with
 /// those of all engines side by side.
@@ -46,6 +46,9 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     }
     let outcomes = measure(args)?;
     table::print(&outcomes, out).map_err(Failure::because("cannot write the table"))?;
+    if args.detail {
+        detail::print(&outcomes, out).map_err(Failure::because("cannot write the tables"))?;
+    }
     if let Some(path) = &args.json {
         write_json(&outcomes, path)?;
     }
@@ -91,6 +94,9 @@ fn check_input(shape: &Shape, origins: &[Origin]) -> Result<()> {
     match (&shape.input, reads) {
         (None, true) => Err(Failure::new("the workloads input and trace need --input FILE")),
         (Some(_), false) => Err(Failure::new("--input is only for the workloads input and trace")),
+        _ if shape.batch > 1 && any(&[Origin::Trace]) => {
+            Err(Failure::new("--batch is not for the workload trace, whose reads follow its writes"))
+        }
         _ if shape.rate_from_trace && !any(&[Origin::Trace]) => {
             Err(Failure::new("--rate-from-trace is only for the workload trace"))
         }

@@ -18,11 +18,25 @@ pub const TITLES: [&str; 15] = [
 /// A column that is printed if a run has a value for it: its title, its number of decimals, and the value.
 type Extra = (&'static str, usize, fn(&Outcome) -> Option<f64>);
 
-const EXTRA: [Extra; 3] = [
+const EXTRA: [Extra; 6] = [
     ("background/s", 0, |outcome| outcome.background_ops_per_s),
     ("recover s", 3, |outcome| outcome.recover_s),
     ("fast MiB", 1, |outcome| outcome.fast_peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))),
+    ("fast %", 0, |outcome| busy(outcome, "fast")),
+    ("slow %", 0, |outcome| busy(outcome, "slow")),
+    ("busier %", 0, |outcome| outcome.busier.filter(|_| has_tiers(outcome)).map(|band| band.mean * 100.0)),
 ];
+
+/// Mean utilisation of the device of `directory`, in percent; none without tiers.
+fn busy(outcome: &Outcome, directory: &str) -> Option<f64> {
+    let mut devices = outcome.devices.iter().filter(|_| has_tiers(outcome));
+    let device = devices.find(|device| device.directories.split('+').any(|name| name == directory))?;
+    device.busy.map(|band| band.mean * 100.0)
+}
+
+fn has_tiers(outcome: &Outcome) -> bool {
+    outcome.directories.iter().any(|one| one.directory == "slow")
+}
 
 /// Prints one row per run, what it took to settle, and the notes of the engines.
 pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
@@ -35,18 +49,7 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
             rows.iter_mut().zip(column).for_each(|(row, cell)| row.push(cell));
         }
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            line += &match column < 2 {
-                true => format!("{cell:<width$}  "),
-                false => format!("{cell:>width$}  "),
-            };
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
+    grid(&rows, 2, out)?;
     writeln!(out)?;
     for outcome in outcomes.iter().filter(|outcome| outcome.latency_by_op.contains_key(Operation::Settle.name())) {
         let cpu_s = outcome.cpu_user_s + outcome.cpu_sys_s;
@@ -67,6 +70,23 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
                 said.push(line);
             }
         }
+    }
+    Ok(())
+}
+
+/// Prints rows of equal length, the first `texts` columns left-aligned.
+pub fn grid(rows: &[Vec<String>], texts: usize, out: &mut dyn Write) -> io::Result<()> {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            line += &match column < texts {
+                true => format!("{cell:<width$}  "),
+                false => format!("{cell:>width$}  "),
+            };
+        }
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }

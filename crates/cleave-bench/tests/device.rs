@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Instant;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
@@ -76,6 +77,35 @@ fn a_device_slows_runs_down_and_is_removed_completely() {
     assert!(elapsed.as_secs_f64() > 1.5, "3 MB at 1 MiB/s took {elapsed:?}");
     let again = bench(&["device", "down", "--dir", place]);
     assert!(!again.status.success() && error(&again).contains("is not a device"), "{}", error(&again));
+}
+
+#[test]
+fn the_device_of_a_paper_is_removed_by_an_interruption() {
+    let dir = tempfile::tempdir().unwrap();
+    let paper = ["paper", "decoukv", "--engine", "cleave", "--dir", dir.path().to_str().unwrap(), "--scale"];
+    if !is_possible() {
+        let output = bench(&[&paper[..], &["0.00001"]].concat());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("no throttled device: "), "{}", error(&output));
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cleave-bench"));
+    let child = command.args(paper).arg("0.1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let mounted = || fs::read_to_string("/proc/mounts").unwrap().contains(dir.path().to_str().unwrap());
+    // A directory in the mounted one is that of the first run.
+    let is_running = || {
+        let homes = entries(dir.path()).into_iter().map(|home| dir.path().join(home).join("slow"));
+        mounted() && homes.filter(|slow| slow.exists()).any(|slow| entries(&slow).len() > 1)
+    };
+    while !is_running() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no run after a minute");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    assert_eq!(entries(dir.path()), Vec::<String>::new(), "{}", error(&output));
+    assert!(!mounted() && loops_of(dir.path()).is_empty());
 }
 
 #[test]

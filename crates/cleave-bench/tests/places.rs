@@ -53,6 +53,49 @@ fn notes(outcome: &Value) -> String {
     outcome["settings"]["notes"].to_string()
 }
 
+/// Checks the space in each directory, the use of each device, and the settings of CleaveDB's scheduler.
+fn check_usage(outcome: &Value) {
+    let directories = outcome["directories"].as_array().unwrap();
+    let names: Vec<&Value> = directories.iter().map(|one| &one["directory"]).collect();
+    assert_eq!(names, ["main", "fast", "slow"]);
+    let sum: u64 = directories.iter().map(|one| number(one, "bytes")).sum();
+    assert_eq!(sum, number(outcome, "space_bytes"));
+    assert!(directories.iter().all(|one| number(one, "bytes_peak") >= number(one, "bytes")), "{outcome}");
+    assert!(number(&directories[1], "bytes_peak") >= number(outcome, "fast_peak_bytes"));
+    let seconds = outcome["per_second"].as_array().unwrap().len();
+    // The directories are on one device, which is unknown if the file system is in memory.
+    for device in outcome["devices"].as_array().unwrap() {
+        assert_eq!(device["directories"], "main+fast+slow");
+        let fields = ["busy_per_second", "bytes_read_per_second", "bytes_written_per_second"];
+        assert!(fields.iter().all(|field| device[field].as_array().unwrap().len() == seconds), "{device}");
+        assert_eq!(outcome["busier_per_second"].as_array().unwrap().len(), seconds);
+    }
+    let is_ours = outcome["engine"].as_str().unwrap().starts_with("cleave");
+    assert_eq!(outcome["tuning"].is_object(), is_ours, "{outcome}");
+    if is_ours {
+        assert!(number(&outcome["memory_peak"], "unflushed_bytes") > 0, "{outcome}");
+        assert_eq!(outcome["tuning"]["per_second"].as_array().unwrap().len(), seconds);
+        assert!(number(&outcome["tuning"]["first"], "merge_runs") >= 2, "{outcome}");
+    }
+}
+
+#[test]
+fn the_detail_has_operations_directories_and_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = ["run", "--workload", "ycsb-a", "--records", "300", "--dir", dir.path().to_str().unwrap()];
+    let plain = text(&bench(&work).stdout);
+    let detail = text(&bench(&[&work[..], &["--detail"]].concat()).stdout);
+    for words in ["Latency by kind of operation", "Space by directory", "IMTN", "DFTS"] {
+        assert!(detail.contains(words) && !plain.contains(words), "{words}: {detail}");
+    }
+    let has_row = |words: [&str; 3]| {
+        let mut rows = detail.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.any(|row| row.starts_with(&words))
+    };
+    assert!(has_row(["ycsb-a", "cleave", "read"]) && has_row(["ycsb-a", "cleave", "update"]), "{detail}");
+    assert!(has_row(["ycsb-a", "cleave", "main"]), "{detail}");
+}
+
 #[test]
 fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,6 +113,7 @@ fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
         assert!(number(&outcome, "fast_peak_bytes") <= 64 << 20, "{outcome}");
         // Both tiers are counted.
         assert!(number(&outcome, "space_bytes") >= number(&outcome, "live_bytes"));
+        check_usage(&outcome);
     }
     for tier in [fast, slow] {
         assert_eq!(fs::read_dir(tier).unwrap().count(), 0);

@@ -348,11 +348,11 @@ fn compare_prints_the_ratios_of_all_sets_and_keeps_all_results() {
 fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["run", "--workload", "nothing"], "there is no workload");
     refuse(&["run", "--workload", "fillseq", "--engine", "nothing"], "there is no engine");
-    refuse(&["run", "--workload", "fillseq", "--key-size", "7"], "--key-size");
+    refuse(&["run", "--workload", "fillseq", "--key-size", "3"], "--key-size");
     refuse(&["run", "--workload", "fillseq", "--records", "0"], "--records");
     refuse(&["run", "--workload", "fillseq", "--operations", "0"], "--operations");
     refuse(&["run", "--workload", "rmw:200"], "percentage");
-    refuse(&["run", "--workload", "fillseq", "--key-size", "4-16"], "--key-size");
+    refuse(&["run", "--workload", "fillseq", "--key-size", "3-16"], "--key-size");
     refuse(&["run", "--workload", "fillseq", "--value-size", "16-4"], "the second length is less");
     refuse(&["run", "--workload", "fillseq", "--value-size", "normal:10"], "normal:MEAN:DEVIATION");
     refuse(&["run", "--workload", "fillseq", "--fast", "fast"], "--slow");

@@ -94,7 +94,9 @@ fn mixed_sizes_are_those_of_production_and_live_bytes_follow_deletes() {
         assert!((mean / 2 * RECORDS..mean * 2 * RECORDS).contains(&live[0]), "{live:?}");
         assert!(live[1] < live[0] && live[2] < live[1] / 4 && live[3] == live[2], "{live:?}");
         assert!(number(of_engine[1], "reads_missing") > 0);
-        assert!(of_engine.iter().all(|outcome| number(outcome, "space_bytes") >= number(outcome, "live_bytes") / 2));
+        // redb keeps unsynced commits in memory.
+        let has_space = |outcome: &&Value| number(outcome, "space_bytes") >= number(outcome, "live_bytes") / 2;
+        assert!(engine == "redb" || of_engine.iter().all(has_space));
     }
 }
 

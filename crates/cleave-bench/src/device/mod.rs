@@ -24,6 +24,9 @@ use crate::size;
 const SENTENCE: &str =
     "The throttle limits direct I/O only (cgroup v1): use --direct, so that every engine is limited.";
 
+/// Prefix of the name of a state file.
+const NOTE: &str = ".cleave-bench-device-";
+
 /// A slow tier, as stored in the state file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
@@ -38,13 +41,17 @@ struct State {
 /// Without root or support of the system, or if a step fails, after which everything is undone.
 pub fn run(args: &Device, out: &mut dyn Write) -> Result<()> {
     let sentence = match args {
-        Device::Up(args) => up(args)?,
+        Device::Up(args) => format!("{}\n{SENTENCE}", create(args)?),
         Device::Down { dir } => down(dir)?,
     };
     writeln!(out, "{sentence}").map_err(Failure::because("cannot write the output"))
 }
 
-fn up(args: &DeviceUp) -> Result<String> {
+/// Creates a device and returns a sentence about it.
+///
+/// # Errors
+/// Without root or support of the system, or if a step fails, after which everything is undone.
+pub fn create(args: &DeviceUp) -> Result<String> {
     let limits = Limits::of(args);
     let cgroup = throttle::cgroup()?;
     volume::check()?;
@@ -71,10 +78,7 @@ fn up(args: &DeviceUp) -> Result<String> {
     match make(&state, args.bytes) {
         Ok(device) => {
             let (size, place) = (size::human(args.bytes), state.volume.mountpoint.display());
-            Ok(format!(
-                "{place} is an ext4 file system of {size} on {device}: {}.\n{SENTENCE}",
-                state.limits.describe()
-            ))
+            Ok(format!("{place} is an ext4 file system of {size} on {device}: {}.", state.limits.describe()))
         }
         Err(failure) => match remove(&state, &note) {
             Ok(()) => Err(failure),
@@ -105,6 +109,20 @@ fn down(dir: &Path) -> Result<String> {
     Ok(format!("removed {} and its image.", mountpoint.display()))
 }
 
+/// Removes the devices that are mounted in `dir`.
+///
+/// # Errors
+/// If a step fails.
+pub fn remove_in(dir: &Path) -> Result<()> {
+    for note in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let is_note = note.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(NOTE));
+        if let Some(state) = is_note.then(|| read(&note)).transpose()?.flatten() {
+            remove(&state, &note)?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes whatever exists of `state`, and the state file last.
 fn remove(state: &State, note: &Path) -> Result<()> {
     state.volume.unmount()?;
@@ -133,7 +151,7 @@ pub fn cgroup_of(place: &Path) -> Result<Option<PathBuf>> {
 
 /// The state file of the device mounted at `mountpoint`.
 fn note(mountpoint: &Path) -> Result<PathBuf> {
-    beside(mountpoint, ".cleave-bench-device-", ".json")
+    beside(mountpoint, NOTE, ".json")
 }
 
 /// A sibling of the mount point, with a prefix and a suffix.

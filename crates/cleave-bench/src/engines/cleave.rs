@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cleavedb::{Db, Keyspace, KeyspaceOptions, Options, testing};
+use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingStats, WriteBatch, testing};
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
-use crate::engine::{Compression, Durability, Engine, INLINE, Kind, Merges, OURS, Settings, ValueGroup, ValueSpace};
+use crate::engine::{
+    Compression, Durability, Engine, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+};
 use crate::failure::{Failure, Result};
+use crate::tuning::{Decision, Sample, Setting};
 
 /// `cleave`.
 pub const CLEAVE: Kind = Kind {
@@ -93,6 +96,15 @@ fn notes_of(settings: &Settings) -> Vec<&'static str> {
     without_syncs.then_some("syncs were disabled, which is possible only in this benchmark").into_iter().collect()
 }
 
+fn setting(stats: SettingStats) -> Setting {
+    Setting {
+        merge_runs: stats.merge_runs as u64,
+        flush_bytes: stats.flush_bytes,
+        level_base_bytes: stats.level_base_bytes,
+        compactions: stats.compactions as u64,
+    }
+}
+
 fn failed(error: cleavedb::Error) -> Failure {
     Failure::new(format!("cleave: {error}"))
 }
@@ -108,6 +120,12 @@ impl Engine for Cleave {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.keyspace.put(key, value).map_err(failed)
+    }
+
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        pairs.iter().for_each(|(key, value)| batch.put(&self.keyspace, key, value));
+        self.db.write(batch).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -149,6 +167,27 @@ impl Engine for Cleave {
             groups.iter().map(|group| ValueGroup { bytes: group.bytes, bytes_live: group.bytes_live }).collect();
         let space_bytes = counters::space_of(&self.slow, &|name| name.ends_with(".segment"))?;
         Ok(Some(ValueSpace { groups, space_bytes }))
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        let memory = self.db.stats().memory;
+        let unflushed_bytes = (memory.front_bytes + memory.merging_bytes) as u64;
+        Some(Memory { unflushed_bytes, cache_bytes: (memory.cache_bytes + memory.value_cache_bytes) as u64 })
+    }
+
+    fn scheduling(&self) -> Option<Sample> {
+        let stats = self.db.stats().scheduling;
+        let decision = |decision: &DecisionStats| Decision {
+            at_s: decision.at.as_secs_f64(),
+            bottleneck: decision.bottleneck.clone(),
+            setting: setting(decision.setting),
+        };
+        Some(Sample {
+            setting: setting(stats.setting),
+            merge_queue: stats.merge_queue as u64,
+            flush_queue: stats.flush_queue,
+            decisions: stats.decisions.iter().map(decision).collect(),
+        })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -101,6 +101,13 @@ impl Engine for Fjall {
         self.acknowledge()
     }
 
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = self.db.batch();
+        pairs.iter().for_each(|(key, value)| batch.insert(&self.keyspace, &key[..], &value[..]));
+        batch.commit().map_err(failed)?;
+        self.acknowledge()
+    }
+
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.keyspace.remove(key).map_err(failed)?;
         self.acknowledge()

@@ -79,6 +79,10 @@ impl Engine for Lmdb {
         self.write(|transaction| self.records.put(transaction, key, value))
     }
 
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.write(|transaction| pairs.iter().try_for_each(|(key, value)| self.records.put(transaction, key, value)))
+    }
+
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.write(|transaction| self.records.delete(transaction, key).map(drop))
     }

@@ -77,6 +77,14 @@ impl Engine for Redb {
         })
     }
 
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.write(self.durability, |transaction| {
+            let mut table = transaction.open_table(TABLE).map_err(failed)?;
+            let mut insert = |(key, value): &(Vec<u8>, Vec<u8>)| table.insert(&key[..], &value[..]).map(drop);
+            pairs.iter().try_for_each(&mut insert).map_err(failed)
+        })
+    }
+
     fn delete(&self, key: &[u8]) -> Result<()> {
         self.write(self.durability, |transaction| {
             let mut table = transaction.open_table(TABLE).map_err(failed)?;

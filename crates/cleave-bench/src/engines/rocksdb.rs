@@ -3,12 +3,13 @@
 
 use cleavedb::MergeOperator;
 use cleavedb::operators::FieldPatch;
+use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
-    WaitForCompactOptions, WriteBufferManager, WriteOptions,
+    WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
-use crate::engine::{Compression, Durability, Engine, Kind, Merges, Settings};
+use crate::engine::{Compression, Durability, Engine, Kind, Memory, Merges, Settings};
 use crate::failure::{Failure, Result};
 
 /// `rocksdb`.
@@ -49,6 +50,8 @@ const SCANNED_TOMBSTONES: &str = "min_tombstones_for_range_conversion=16";
 struct Rocks {
     db: DB,
     write: WriteOptions,
+    cache: Cache,
+    buffers: WriteBufferManager,
 }
 
 fn tiers(settings: &Settings) -> impl Iterator<Item = &'static str> + use<> {
@@ -98,7 +101,7 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     }
     let mut write = WriteOptions::default();
     write.set_sync(settings.durability == Durability::Sync);
-    Ok(Box::new(Rocks { db: DB::open(&options, &dirs.main).map_err(failed)?, write }))
+    Ok(Box::new(Rocks { db: DB::open(&options, &dirs.main).map_err(failed)?, write, cache, buffers }))
 }
 
 fn failed(error: Error) -> Failure {
@@ -127,6 +130,12 @@ impl Engine for Rocks {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.db.put_opt(key, value, &self.write).map_err(failed)
+    }
+
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        pairs.iter().for_each(|(key, value)| batch.put(key, value));
+        self.db.write_opt(batch, &self.write).map_err(failed)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -164,6 +173,13 @@ impl Engine for Rocks {
 
     fn settle(&self) -> Result<()> {
         self.db.wait_for_compact(&WaitForCompactOptions::default()).map_err(failed)
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        let unflushed_bytes = self.db.property_int_value(CUR_SIZE_ALL_MEM_TABLES).ok()??;
+        // Memtables are charged to the cache.
+        let cache_bytes = self.cache.get_usage().saturating_sub(self.buffers.get_usage()) as u64;
+        Some(Memory { unflushed_bytes, cache_bytes })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

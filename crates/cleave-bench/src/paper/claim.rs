@@ -85,7 +85,8 @@ impl Claim {
         let (ours, other) = (of_run(spec), spec.other(over));
         self.over = match (over, other) {
             (Over::Nothing, _) => NOTHING.to_owned(),
-            (_, other) => other.map_or(RIVAL.to_owned(), |other| name_of(&other)),
+            (Over::Ours(_), Some(other)) => name_of(&other),
+            _ => RIVAL.to_owned(),
         };
         let theirs = other.map_or(ours, |other| of_run(&other));
         let (Some(ours), Some(theirs)) = (ours, theirs) else {
@@ -110,7 +111,9 @@ impl Claim {
         self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over_claimed(measured, claimed));
         let has = |outcomes: &[Outcome], name: &str| outcomes.iter().any(|outcome| outcome.engine == name);
         let missing = match over {
-            Over::RocksDb => [OURS, RIVAL].into_iter().find(|name| !has(ours, name)),
+            Over::RocksDb => {
+                [(OURS, ours), (RIVAL, theirs)].into_iter().find_map(|(name, run)| (!has(run, name)).then_some(name))
+            }
             Over::Ours(_) | Over::Nothing => (!has(ours, OURS)).then_some(OURS),
         };
         self.waits_for = match (self.measured, missing) {

@@ -6,6 +6,7 @@ use crate::engine::ValueGroup;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
+use crate::usage::DeviceUse;
 
 /// One paper.
 pub struct Paper {
@@ -17,6 +18,8 @@ pub struct Paper {
     pub data: u64,
     /// Bytes of data for each byte of memory, as in the paper.
     pub data_per_memory: u64,
+    /// On two tiers, the percentage of the data that the fast one may hold.
+    pub fast_percent: Option<u64>,
     /// The engines to run, if not all of the build.
     pub engines: Option<&'static [&'static str]>,
     /// Its experiments.
@@ -37,6 +40,7 @@ pub struct Experiment {
 
 /// How a claim is measured.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "constants, of which a paper has fewer than a hundred")]
 pub enum How {
     /// By this figure of this run, divided by the other's.
     Measured(Spec, Metric, Over),
@@ -47,7 +51,7 @@ pub enum How {
 /// What CleaveDB's figure is compared with.
 #[derive(Debug, Clone, Copy)]
 pub enum Over {
-    /// RocksDB's figure in the same run.
+    /// RocksDB's figure in the same run, or in the one with the defaults of CleaveDB if RocksDB did not do this one.
     RocksDb,
     /// CleaveDB's own figure in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
@@ -64,6 +68,15 @@ pub struct Variant {
     pub options: &'static str,
     /// Whether only CleaveDB runs with it, without the other engines.
     pub alone: bool,
+    /// Whether all of the store is in the slow directory, in a paper on two tiers.
+    pub slow_only: bool,
+}
+
+impl Variant {
+    /// CleaveDB with `options`, called `name`, without other engines.
+    pub const fn alone(name: &'static str, options: &'static str) -> Variant {
+        Variant { name, options, alone: true, slow_only: false }
+    }
 }
 
 /// A run, without the sizes of the paper.
@@ -85,6 +98,8 @@ pub struct Spec {
     pub records_per_operation: Option<u64>,
     /// Bytes that a scan reads, in records of the mean size. None: a hundred records.
     pub scan_bytes: Option<u64>,
+    /// Client threads.
+    pub threads: u64,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
 }
@@ -101,6 +116,7 @@ impl Spec {
             memory: 1,
             records_per_operation: None,
             scan_bytes: None,
+            threads: 1,
             recover: false,
         }
     }
@@ -108,7 +124,11 @@ impl Spec {
     /// The other run that this one is compared with, if any.
     pub fn other(self, over: Over) -> Option<Spec> {
         match over {
-            Over::RocksDb | Over::Nothing => None,
+            Over::RocksDb => {
+                let alone = self.variant.filter(|variant| variant.alone);
+                alone.map(|_| Spec { variant: None, memory: 1, ..self })
+            }
+            Over::Nothing => None,
             Over::Ours(variant) => Some(Spec { variant, memory: 1, ..self }),
         }
     }
@@ -125,14 +145,38 @@ pub enum Metric {
     P90,
     /// The 99th percentile of all operations.
     P99,
+    /// The median of this kind of operation.
+    P50Of(&'static str),
+    /// The 99th percentile of this kind of operation.
+    P99Of(&'static str),
+    /// Operations in the slowest complete second.
+    LowestSecond,
     /// Cores used, the mean over seconds.
     Cpu,
     /// Cores used, from the tenth to the ninetieth percentile of seconds.
     CpuBand,
     /// The fraction of time in which the device was busy, the mean over seconds.
     Disk,
+    /// The fraction of time in which the device of this directory was busy, the mean over seconds.
+    Device(&'static str),
+    /// Per second the larger of the share of all processors and the fraction in which a device was busy; the mean.
+    Busier,
+    /// The same, from the 5th to the 95th percentile of seconds.
+    BusierBand,
+    /// The most bytes in the fast directory, in percent of the live bytes at the end.
+    FastShare,
+    /// IMTN: the most runs of a merge.
+    MergeRuns,
+    /// DFTS: the most bytes of a flush divided by those at the start.
+    FlushGrowth,
+    /// How often the scheduler changed a setting.
+    SettingChanges,
     /// Peak resident memory.
     Memory,
+    /// Memory of what is not flushed yet: index tables and runs, or memtables.
+    UnflushedMemory,
+    /// Memory of caches.
+    CacheMemory,
     /// Bytes written to the device.
     Written,
     /// Disk space at the end.
@@ -155,11 +199,32 @@ impl Metric {
             Metric::Mean => Some(outcome.latency_us.mean),
             Metric::P90 => Some(outcome.latency_us.p90),
             Metric::P99 => Some(outcome.latency_us.p99),
+            Metric::P50Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p50),
+            Metric::P99Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p99),
+            Metric::LowestSecond => (outcome.per_second.len() > 1).then_some(outcome.lowest_second as f64),
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
+            Metric::Device(directory) => {
+                let is_below = |device: &&DeviceUse| device.directories.split('+').any(|name| name == directory);
+                outcome.devices.iter().find(is_below)?.busy.map(|band| band.mean * 100.0)
+            }
+            Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
+            Metric::BusierBand => outcome.busier.map(|band| (band.p95 - band.p5) * 100.0),
+            Metric::FastShare => {
+                let live = Some(outcome.live_bytes).filter(|bytes| *bytes > 0)?;
+                Some(outcome.fast_peak_bytes? as f64 * 100.0 / live as f64)
+            }
+            Metric::MergeRuns => Some(outcome.tuning.as_ref()?.max.merge_runs as f64),
+            Metric::FlushGrowth => {
+                let tuning = outcome.tuning.as_ref().filter(|tuning| tuning.first.flush_bytes > 0)?;
+                Some(tuning.max.flush_bytes as f64 / tuning.first.flush_bytes as f64)
+            }
+            Metric::SettingChanges => Some(outcome.tuning.as_ref()?.changes.len() as f64),
             Metric::Recovery => outcome.recover_s,
             Metric::Memory => mebibytes(outcome.rss_peak_bytes),
+            Metric::UnflushedMemory => mebibytes(outcome.memory_peak?.unflushed_bytes),
+            Metric::CacheMemory => mebibytes(outcome.memory_peak?.cache_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
             Metric::Space => mebibytes(outcome.space_bytes),
             Metric::Balance => balance(&outcome.value_space.as_ref()?.groups),
@@ -174,18 +239,33 @@ impl Metric {
     /// Its unit.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Throughput => "ops/s",
-            Metric::Mean | Metric::P90 | Metric::P99 => "us",
+            Metric::Throughput | Metric::LowestSecond => "ops/s",
+            Metric::Mean | Metric::P90 | Metric::P99 | Metric::P50Of(_) | Metric::P99Of(_) => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
-            Metric::Disk | Metric::Balance | Metric::SpaceInUse => "%",
-            Metric::Memory | Metric::Written | Metric::Space => "MiB",
+            Metric::Disk | Metric::Device(_) | Metric::Busier | Metric::BusierBand => "%",
+            Metric::FastShare => "% of the data",
+            Metric::MergeRuns => "runs",
+            Metric::FlushGrowth => "times the first",
+            Metric::SettingChanges => "changes",
+            Metric::Balance | Metric::SpaceInUse => "%",
+            Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
+            Metric::Written | Metric::Space => "MiB",
             Metric::Recovery => "s",
         }
     }
 
     /// Whether a lower figure is better. The papers claim higher utilisation of CPU and device.
     pub fn less_is_better(self) -> bool {
-        !matches!(self, Metric::Throughput | Metric::Cpu | Metric::Disk | Metric::SpaceInUse)
+        !matches!(
+            self,
+            Metric::Throughput
+                | Metric::LowestSecond
+                | Metric::Cpu
+                | Metric::Disk
+                | Metric::Device(_)
+                | Metric::Busier
+                | Metric::SpaceInUse
+        )
     }
 }
 

@@ -23,6 +23,7 @@ pub const PAPER: Paper = Paper {
     title: "HashKV (ATC'18, ToS'19): hash-grouped values with lookup-free garbage collection. Here: values of all sizes separated",
     data: 160 << 20,
     data_per_memory: 640,
+    fast_percent: None,
     engines: Some(&["cleave", "rocksdb", "blobdb"]),
     experiments: EXPERIMENTS,
 };
@@ -36,7 +37,7 @@ macro_rules! options {
 
 /// CleaveDB with `options`, called `name`, without other engines.
 const fn alone(name: &'static str, options: &'static str) -> Option<Variant> {
-    Some(Variant { name, options, alone: true })
+    Some(Variant::alone(name, options))
 }
 
 /// The paper's design, which is compared with RocksDB and BlobDB.
@@ -44,6 +45,7 @@ const HASH: Option<Variant> = Some(Variant {
     name: "hash",
     options: options!("placement=hash,victims=greedy,hot-cold=off,spare=30"),
     alone: false,
+    slow_only: false,
 });
 const VLOG: Option<Variant> = alone("vLog", options!("placement=log-look-ups,hot-cold=off,spare=30"));
 /// The same with values reordered by key when they are moved.

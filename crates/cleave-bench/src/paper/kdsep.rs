@@ -14,6 +14,7 @@ pub const PAPER: Paper = Paper {
     title: "KDSep (ICDE'24): delta buckets for read-modify-write",
     data: 600 << 20,
     data_per_memory: 25,
+    fast_percent: None,
     engines: None,
     experiments: EXPERIMENTS,
 };

@@ -14,6 +14,7 @@ pub const PAPER: Paper = Paper {
     title: "KVAccel (IPDPS'25): redirection of writes during stalls",
     data: 600 << 20,
     data_per_memory: 64,
+    fast_percent: None,
     engines: None,
     experiments: EXPERIMENTS,
 };

@@ -3,6 +3,7 @@
 
 mod experiment;
 pub mod claim;
+mod tiers;
 mod decoukv;
 mod kdsep;
 mod hashkv;
@@ -17,15 +18,16 @@ use serde_json::json;
 
 use self::claim::Claim;
 use self::experiment::{How, Paper, Spec};
+use self::tiers::Tiers;
 use crate::args::{self, PaperName};
 use crate::engine::{Durability, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
-use crate::plan::Shape;
+use crate::plan::{Places, Shape};
 use crate::result::Outcome;
 use crate::size::Lengths;
-use crate::{engines, suite, table};
+use crate::{detail, engines, machine, scratch, suite, table};
 
 /// The definition of a paper.
 fn definition(name: PaperName) -> &'static Paper {
@@ -49,6 +51,9 @@ pub struct Results {
     pub scale: f64,
     /// The command that reproduces these results.
     pub command: String,
+    /// The machine and the tiers, and how they differ from the paper's.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// All runs, as the objects of `run --json`.
     pub runs: Vec<Outcome>,
     /// All claims, in the paper's order.
@@ -72,20 +77,29 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
 
+    scratch::handle_interruption()?;
+    let specs = paper.specs();
+    let tiers = paper.fast_percent.filter(|_| !specs.is_empty());
+    let tiers = tiers.map(|percent| Tiers::new(&args.places, paper.data_at(args.scale), percent)).transpose()?;
+    let places = tiers.as_ref().map_or(&args.places, |tiers| &tiers.places);
+    let mut notes = vec![format!("machine: {}", machine::describe())];
+    notes.extend(tiers.iter().flat_map(|tiers| tiers.notes.iter().cloned()));
+
     let mut measured: Vec<(Spec, Vec<Outcome>)> = Vec::new();
-    let mut results = paper.results(args, &engines, &measured);
+    let results_of = |measured: &[(Spec, Vec<Outcome>)]| paper.results(args, &engines, &notes, measured);
+    let mut results = results_of(&measured);
     write(args.json.as_deref(), &results)?;
-    for spec in paper.specs() {
-        let mut outcomes = suite::measure(&paper.arguments(&spec, args, &engines))?;
+    for spec in specs {
+        let mut outcomes = suite::measure(&paper.arguments(&spec, args, places, &engines))?;
         if let Some(variant) = spec.variant {
             outcomes.iter_mut().for_each(|outcome| outcome.settings[VARIANT] = json!(variant.name));
         }
         measured.push((spec, outcomes));
         // Earlier results are kept if a later run fails.
-        results = paper.results(args, &engines, &measured);
+        results = results_of(&measured);
         write(args.json.as_deref(), &results)?;
     }
-    let is_bounded = args.places.direct || args.places.cgroup_memory.is_some();
+    let is_bounded = places.direct || args.places.cgroup_memory.is_some();
     print(paper, &results, is_bounded, out).map_err(Failure::because("cannot write the table"))
 }
 
@@ -107,9 +121,16 @@ impl Paper {
         specs
     }
 
-    /// The arguments of `run` for `spec`.
-    fn arguments(&self, spec: &Spec, args: &args::Paper, engines: &[String]) -> args::Run {
-        let data = (self.data as f64 * args.scale) as u64;
+    /// Bytes of keys and values.
+    fn data_at(&self, scale: f64) -> u64 {
+        (self.data as f64 * scale) as u64
+    }
+
+    /// The arguments of `run` for `spec` in `places`.
+    fn arguments(&self, spec: &Spec, args: &args::Paper, places: &Places, engines: &[String]) -> args::Run {
+        let data = self.data_at(args.scale);
+        let is_slow_only = spec.variant.is_some_and(|variant| variant.slow_only);
+        let places = if is_slow_only { Tiers::slow_only(places) } else { places.clone() };
         let record_bytes = (KEY_SIZE + spec.value_size.mean()) as u64;
         let records = (data / record_bytes).max(100);
         let memory = (data / self.data_per_memory).max(MEMORY_MIN) * spec.memory;
@@ -130,9 +151,11 @@ impl Paper {
             scan_length,
             input: None,
             rate_from_trace: false,
-            threads: 1,
+            threads: spec.threads,
             rate: None,
             burst: 1,
+            bursts: None,
+            batch: 1,
             background_rate: None,
             memory,
             background_threads: 4,
@@ -147,13 +170,20 @@ impl Paper {
             engine: engines.iter().filter(|engine| is_alone(engine)).cloned().collect(),
             workload: vec![spec.workload.to_owned()],
             shape,
-            places: args.places.clone(),
+            places,
             repeat: args.repeat,
             json: None,
+            detail: false,
         }
     }
 
-    fn results(&self, args: &args::Paper, engines: &[String], measured: &[(Spec, Vec<Outcome>)]) -> Results {
+    fn results(
+        &self,
+        args: &args::Paper,
+        engines: &[String],
+        notes: &[String],
+        measured: &[(Spec, Vec<Outcome>)],
+    ) -> Results {
         let mut command = format!("cleave-bench paper {} --scale {}", self.name, args.scale);
         command += &format!(" --engine {}", engines.join(","));
         command += &json!(args.places).as_object().map_or_else(String::new, flags);
@@ -168,6 +198,7 @@ impl Paper {
             title: self.title.to_owned(),
             scale: args.scale,
             command,
+            notes: notes.to_vec(),
             runs: measured.iter().flat_map(|(_, outcomes)| outcomes.iter().cloned()).collect(),
             claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
         }
@@ -189,6 +220,10 @@ fn write(path: Option<&Path>, results: &Results) -> Result<()> {
 
 fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}\n", paper.title)?;
+    if !results.runs.is_empty() {
+        results.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+        writeln!(out)?;
+    }
     claim::print(&results.claims, out)?;
     if results.runs.is_empty() {
         return writeln!(
@@ -198,6 +233,7 @@ fn print(paper: &Paper, results: &Results, is_bounded: bool, out: &mut dyn Write
     }
     writeln!(out)?;
     table::print(&results.runs, out)?;
+    detail::print(&results.runs, out)?;
     match is_bounded {
         true => Ok(()),
         false => writeln!(out, "{PAGE_CACHE}"),

@@ -14,6 +14,7 @@ pub const PAPER: Paper = Paper {
     title: "REXIO: in-memory extendible hashing, write amplification near 1",
     data: 600 << 20,
     data_per_memory: 64,
+    fast_percent: None,
     engines: None,
     experiments: EXPERIMENTS,
 };

@@ -9,6 +9,9 @@ pub fn section(papers: &[Results]) -> String {
     let mut html = String::new();
     for paper in papers {
         html += &format!("<h2>Claims: {}</h2>\n", escape(&paper.title));
+        if !paper.notes.is_empty() {
+            html += &format!("<p>{}.</p>\n", escape(&paper.notes.join("; ")));
+        }
         let (measured, missing): (Vec<&Claim>, Vec<&Claim>) =
             paper.claims.iter().partition(|claim| claim.measured.is_some());
         html += &match measured.is_empty() {

@@ -1,13 +1,18 @@
 //! The section of one workload with its charts: throughput, latency, stalls, CPU, device, space, memory.
 
+use std::collections::BTreeSet;
+
 use super::bars::{Bar, bars};
 use super::html::escape;
 use super::lines::{Line, named, seconds};
 use super::number::{short, time, times};
 use super::runs::{Entry, Group};
+use crate::pace::Bursts;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size;
+use crate::tuning::Setting;
+use crate::usage::DirectoryUse;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -19,6 +24,7 @@ pub fn section(number: usize, group: &Group<'_>) -> String {
     html += &latency(entries);
     html += &over_time(entries);
     html += &utilisation(entries);
+    html += &tuning(entries);
     html += &amplification(entries);
     html += &space(entries);
     html += &memory(entries);
@@ -65,7 +71,10 @@ fn latency(entries: &[Entry<'_>]) -> String {
 fn over_time(entries: &[Entry<'_>]) -> String {
     let marked = |entry: &Entry<'_>| {
         let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
-        let stalled = |&(_, count): &(usize, &f64)| *count < entry.outcome.ops_per_s / 10.0;
+        let bursts: Option<Bursts> =
+            serde_json::from_value(entry.outcome.settings["options"]["bursts"].clone()).ok().flatten();
+        let is_on = |second: usize| bursts.is_none_or(|bursts| bursts.is_on_in(second));
+        let stalled = |&(second, count): &(usize, &f64)| is_on(second) && *count < entry.outcome.ops_per_s / 10.0;
         let marks = values.iter().enumerate().filter(stalled).map(|(second, _)| second).collect();
         Line { marks, ..line(entry, values) }
     };
@@ -101,15 +110,46 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
     };
     let mebibytes = |bytes: &[u64]| bytes.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>();
     let mut html = chart("CPU in each second, cores", " cores", &|outcome| outcome.cpu_per_second.clone());
-    html += &chart("Device busy in each second, %", "%", &|outcome| {
-        outcome.disk_utilisation_per_second.iter().map(|part| part * 100.0).collect()
-    });
+    let percent = |parts: &[f64]| parts.iter().map(|part| part * 100.0).collect::<Vec<_>>();
+    html += &chart("Busiest device in each second, %", "%", &|outcome| percent(&outcome.disk_utilisation_per_second));
+    for directories in several_devices(entries) {
+        let title = format!("Device of {directories} busy in each second, %");
+        html += &chart(&title, "%", &|outcome| {
+            let device = outcome.devices.iter().find(|device| device.directories == directories);
+            device.map_or_else(Vec::new, |device| percent(&device.busy_per_second))
+        });
+    }
+    html += &chart("Busier of CPU and devices in each second, %", "%", &|outcome| percent(&outcome.busier_per_second));
     html += &chart("Written to the device in each second, MiB", " MiB", &|outcome| {
         mebibytes(&outcome.device_bytes_written_per_second)
     });
     html + &chart("Read from the device in each second, MiB", " MiB", &|outcome| {
         mebibytes(&outcome.device_bytes_read_per_second)
     })
+}
+
+/// The directories of each device, if a run has more than one device.
+fn several_devices<'a>(entries: &'a [Entry<'_>]) -> BTreeSet<&'a str> {
+    let several = entries.iter().filter(|entry| entry.outcome.devices.len() > 1);
+    several.flat_map(|entry| &entry.outcome.devices).map(|device| &*device.directories).collect()
+}
+
+/// The settings of CleaveDB's scheduler at the end of each second.
+fn tuning(entries: &[Entry<'_>]) -> String {
+    let chart = |title: &str, value: fn(Setting) -> f64, changes: fn(Setting) -> u64| {
+        let tuned = entries.iter().filter_map(|entry| Some((entry, entry.outcome.tuning.as_ref()?)));
+        let lines = tuned.map(|(entry, tuning)| line(entry, tuning.per_second.iter().copied().map(value).collect()));
+        let words = |outcome: &Outcome| {
+            let tuning = outcome.tuning.as_ref()?;
+            let [first, max, last] = [tuning.first, tuning.max, tuning.last].map(|setting| short(value(setting)));
+            let changes = tuning.changes_of(changes);
+            Some(format!("first {first}, highest {max}, last {last}, {changes} changes"))
+        };
+        seconds(title, &notes(entries, words), &lines.collect::<Vec<Line>>())
+    };
+    let mut html = chart("IMTN: runs of a merge", |setting| setting.merge_runs as f64, |setting| setting.merge_runs);
+    html += &chart("DFTS: MiB of a flush", |setting| setting.flush_bytes as f64 / MIB, |setting| setting.flush_bytes);
+    html
 }
 
 fn amplification(entries: &[Entry<'_>]) -> String {
@@ -132,7 +172,9 @@ fn space(entries: &[Entry<'_>]) -> String {
     let live = entries.iter().map(|entry| entry.outcome.live_bytes).max().unwrap_or(0);
     let peaks = notes(entries, |outcome| {
         let (peak, end) = (size::human(outcome.space_peak_bytes), size::human(outcome.space_bytes));
-        Some(format!("peak {peak}, end {end}"))
+        let of_directory = |one: &DirectoryUse| format!("{} at most {}", one.directory, size::human(one.bytes_peak));
+        let tiers = outcome.directories.iter().filter(|_| outcome.directories.len() > 1).map(of_directory);
+        Some([format!("peak {peak}, end {end}")].into_iter().chain(tiers).collect::<Vec<_>>().join(", "))
     });
     let note = format!("{peaks}\ndashed: live bytes at the end, {}", size::human(live));
     let mut html = seconds("Disk space, MiB", &note, &lines);

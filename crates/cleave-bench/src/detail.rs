@@ -1,0 +1,119 @@
+//! The tables below the main one, printed by `paper` and with `--detail`: latencies of each kind of operation, processors
+//! and devices, space in each directory, memory, and the settings of CleaveDB's scheduler.
+
+use std::io::{self, Write};
+
+use crate::label::labels;
+use crate::latency::Summary;
+use crate::result::Outcome;
+use crate::size;
+use crate::table::grid;
+use crate::tuning::Setting;
+use crate::usage::Band;
+
+/// One table: its title, its columns after workload and engine, and the rows of a run; a run may have none.
+struct Table {
+    title: &'static str,
+    columns: &'static [&'static str],
+    rows: fn(&Outcome) -> Vec<Vec<String>>,
+}
+
+const TABLES: [Table; 5] = [
+    Table {
+        title: "Latency by kind of operation",
+        columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
+        rows: latencies,
+    },
+    Table {
+        title: "Utilisation over complete seconds; busier: per second the larger of processors and busiest device",
+        columns: &["resource", "mean %", "p5 %", "p95 %", "read", "written"],
+        rows: resources,
+    },
+    Table { title: "Space by directory", columns: &["directory", "at the end", "peak"], rows: directories },
+    Table {
+        title: "Memory, the most at the end of a second; unflushed: index tables and runs, or memtables",
+        columns: &["part", "bytes"],
+        rows: memory,
+    },
+    Table {
+        title: "Scheduling; IMTN: runs of a merge, DFTS: bytes of a flush",
+        columns: &["setting", "first", "max", "last", "changes"],
+        rows: settings,
+    },
+];
+
+/// Prints each table that has rows.
+pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
+    let labels = labels(outcomes);
+    for Table { title, columns, rows } in TABLES {
+        let titles = [&["workload", "engine"], columns].concat();
+        let mut cells: Vec<Vec<String>> = vec![titles.into_iter().map(str::to_owned).collect()];
+        for (outcome, label) in outcomes.iter().zip(&labels) {
+            let of_run = [label.clone(), outcome.engine.clone()];
+            cells.extend(rows(outcome).into_iter().map(|row| [&of_run[..], &row].concat()));
+        }
+        if cells.len() > 1 {
+            writeln!(out, "\n{title}:")?;
+            grid(&cells, 3, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn latencies(outcome: &Outcome) -> Vec<Vec<String>> {
+    let row = |(name, latency): (&String, &Summary)| {
+        let Summary { operations, mean, p50, p90, p99, p999, max, .. } = latency;
+        let mut row = vec![name.clone(), operations.to_string()];
+        row.extend([mean, p50, p90, p99, p999].map(|us| format!("{us:.1}")));
+        row.push(format!("{max:.0}"));
+        row
+    };
+    outcome.latency_by_op.iter().map(row).collect()
+}
+
+fn resources(outcome: &Outcome) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut add = |name: String, band: Option<[f64; 3]>, bytes: [String; 2]| {
+        if let Some(band) = band {
+            let percent = band.map(|part| format!("{:.1}", part * 100.0));
+            rows.push([&[name], &percent[..], &bytes].concat());
+        }
+    };
+    let none = || ["-", "-"].map(str::to_owned);
+    let of = |band: Option<Band>| band.map(|Band { mean, p5, p95 }| [mean, p5, p95]);
+    add("processors".to_owned(), of(outcome.cpu_utilisation_band), none());
+    for device in &outcome.devices {
+        let total = |per_second: &[u64]| size::human(per_second.iter().sum());
+        let bytes = [total(&device.bytes_read_per_second), total(&device.bytes_written_per_second)];
+        add(device.name(), of(device.busy), bytes);
+    }
+    add("busier".to_owned(), of(outcome.busier), none());
+    rows
+}
+
+fn directories(outcome: &Outcome) -> Vec<Vec<String>> {
+    let directories = outcome.directories.iter();
+    directories.map(|one| vec![one.directory.clone(), size::human(one.bytes), size::human(one.bytes_peak)]).collect()
+}
+
+fn memory(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(memory) = outcome.memory_peak else { return Vec::new() };
+    let parts = [("unflushed", memory.unflushed_bytes), ("caches", memory.cache_bytes)];
+    parts.map(|(name, bytes)| vec![name.to_owned(), size::human(bytes)]).to_vec()
+}
+
+fn settings(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(tuning) = &outcome.tuning else { return Vec::new() };
+    let row = |name: &str, value: fn(Setting) -> u64, is_bytes: bool| {
+        let text = |number| if is_bytes { size::human(number) } else { number.to_string() };
+        let changes = tuning.changes_of(value).to_string();
+        let figures = [tuning.first, tuning.max, tuning.last].map(|setting| text(value(setting)));
+        [&[name.to_owned()], &figures[..], &[changes]].concat()
+    };
+    vec![
+        row("IMTN", |setting| setting.merge_runs, false),
+        row("DFTS", |setting| setting.flush_bytes, true),
+        row("level 1", |setting| setting.level_base_bytes, true),
+        row("compactions", |setting| setting.compactions, false),
+    ]
+}

@@ -1,0 +1,156 @@
+//! What a run used of its machine over time: each device below its directories, the busier of processors and devices, and
+//! the space in each directory. `series.rs` samples it once a second, and results hold it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, DiskCounters};
+
+/// The use of one device, by all processes. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUse {
+    /// The kernel's name. Requests to a loop device also count for the device with its image.
+    pub device: String,
+    /// The directories of the run on it: `main`, `fast` and `slow`, joined with `+`.
+    pub directories: String,
+    /// The fraction of each second in which it was busy.
+    pub busy_per_second: Vec<f64>,
+    /// Bytes read in each second.
+    pub bytes_read_per_second: Vec<u64>,
+    /// Bytes written in each second.
+    pub bytes_written_per_second: Vec<u64>,
+    /// `busy_per_second` over complete seconds; none if there are none.
+    pub busy: Option<Band>,
+}
+
+/// The mean of a per-second figure over complete seconds, and the band that nine of ten seconds are in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// The mean.
+    pub mean: f64,
+    /// The 5th percentile.
+    pub p5: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+}
+
+/// The space in one directory of a run. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryUse {
+    /// `main`, `fast` or `slow`.
+    pub directory: String,
+    /// Bytes at the end of the run or phase.
+    pub bytes: u64,
+    /// The most bytes at the end of a second; of `fast`, the most that was found every 50 ms.
+    pub bytes_peak: u64,
+    /// Bytes at the end of each second.
+    pub bytes_per_second: Vec<u64>,
+}
+
+impl DeviceUse {
+    /// The use of `disk` before the first second.
+    pub fn of(disk: &Disk) -> DeviceUse {
+        let (device, directories) = (disk.name.clone(), disk.directories.join("+"));
+        DeviceUse { device, directories, ..DeviceUse::default() }
+    }
+
+    /// Appends a second that took `elapsed`, with the totals before and after it.
+    pub fn push(&mut self, before: &DiskCounters, after: &DiskCounters, elapsed: Duration) {
+        let busy = after.busy.saturating_sub(before.busy).as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        self.busy_per_second.push(busy.min(1.0));
+        self.bytes_read_per_second.push(after.bytes_read.saturating_sub(before.bytes_read));
+        self.bytes_written_per_second.push(after.bytes_written.saturating_sub(before.bytes_written));
+    }
+
+    /// Its name in tables: `slow (loop0)`.
+    pub fn name(&self) -> String {
+        format!("{} ({})", self.directories, self.device)
+    }
+}
+
+impl Band {
+    /// The band of a per-second figure without its last, incomplete second; none if no second is complete.
+    pub fn of(per_second: &[f64]) -> Option<Band> {
+        let mut sorted = per_second.split_last()?.1.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |part: f64| sorted[(last as f64 * part).round() as usize];
+        Some(Band { mean: sorted.iter().sum::<f64>() / sorted.len() as f64, p5: at(0.05), p95: at(0.95) })
+    }
+}
+
+impl DirectoryUse {
+    /// An empty directory.
+    pub fn of(name: &str) -> DirectoryUse {
+        DirectoryUse { directory: name.to_owned(), ..DirectoryUse::default() }
+    }
+
+    /// Appends a second at the end of which it held `bytes`.
+    pub fn push(&mut self, bytes: u64) {
+        self.bytes_per_second.push(bytes);
+        self.end_with(bytes);
+    }
+
+    /// Notes that it holds `bytes` now.
+    pub fn end_with(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        self.bytes_peak = self.bytes_peak.max(bytes);
+    }
+}
+
+/// The fraction of each second in which the busiest device was busy; empty without devices.
+pub fn busiest_device(devices: &[DeviceUse]) -> Vec<f64> {
+    let seconds = devices.iter().map(|device| device.busy_per_second.len()).max().unwrap_or(0);
+    let busiest = |second: usize| devices.iter().map(|device| device.busy_per_second[second]).fold(0.0, f64::max);
+    (0..seconds).map(busiest).collect()
+}
+
+/// The busier resource of each second: the larger of the share of all processors that the process used and the fraction
+/// of the second in which the busiest device was busy. Empty without devices.
+pub fn busier(processors: &[f64], devices: &[DeviceUse]) -> Vec<f64> {
+    processors.iter().zip(busiest_device(devices)).map(|(processors, device)| processors.max(device)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(busy: &[f64]) -> DeviceUse {
+        DeviceUse { busy_per_second: busy.to_vec(), ..DeviceUse::default() }
+    }
+
+    #[test]
+    fn a_second_is_the_difference_of_totals_and_at_most_all_of_it() {
+        let totals =
+            |ms, bytes| DiskCounters { busy: Duration::from_millis(ms), bytes_read: bytes, bytes_written: 2 * bytes };
+        let mut device = DeviceUse::default();
+        device.push(&totals(100, 5), &totals(350, 9), Duration::from_secs(1));
+        device.push(&totals(350, 9), &totals(1850, 9), Duration::from_secs(1));
+        assert_eq!(device.busy_per_second, [0.25, 1.0]);
+        assert_eq!((device.bytes_read_per_second, device.bytes_written_per_second), (vec![4, 0], vec![8, 0]));
+    }
+
+    #[test]
+    fn the_busier_resource_is_chosen_in_each_second() {
+        let devices = [device(&[0.2, 0.9, 0.1]), device(&[0.5, 0.3, 0.0])];
+        assert_eq!(busiest_device(&devices), [0.5, 0.9, 0.1]);
+        assert_eq!(busier(&[0.4, 0.4, 0.4], &devices), [0.5, 0.9, 0.4]);
+        assert!(busier(&[0.4], &[]).is_empty());
+    }
+
+    #[test]
+    fn a_band_is_of_complete_seconds_and_leaves_out_outliers() {
+        let per_second: Vec<f64> = (0..=20).map(f64::from).chain([99.0]).collect();
+        assert_eq!(Band::of(&per_second), Some(Band { mean: 10.0, p5: 1.0, p95: 19.0 }));
+        assert_eq!((Band::of(&[7.0]), Band::of(&[])), (None, None));
+    }
+
+    #[test]
+    fn a_directory_has_a_peak_besides_its_end() {
+        let mut fast = DirectoryUse::of("fast");
+        [5, 9, 3].into_iter().for_each(|bytes| fast.push(bytes));
+        fast.end_with(4);
+        assert_eq!((fast.bytes, fast.bytes_peak, fast.bytes_per_second), (4, 9, vec![5, 9, 3]));
+    }
+}

@@ -1,0 +1,62 @@
+//! How load arrives: bursts with pauses between them, batches of writes, and short keys, on every engine of the build.
+
+#![allow(clippy::unwrap_used)] // A failed step is a failed test.
+
+mod common;
+
+use common::{engines, number, refuse, run};
+
+#[test]
+fn bursts_follow_their_schedule_in_each_phase() {
+    let phases = ["--workload", "sustained", "--phases", "load,ycsb-a", "--rounds", "1", "--records", "100"];
+    let load = ["--rate", "400", "--bursts", "0.1,0.3", "--phase-seconds", "1", "--operations", "100000"];
+    let outcomes = run(&[&phases[..], &load, &["--threads", "2"]].concat());
+    assert_eq!(outcomes[0]["settings"]["options"]["bursts"], "0.1,0.3");
+    for outcome in &outcomes[..2] {
+        let elapsed = outcome["elapsed_s"].as_f64().unwrap();
+        let periods = (elapsed / 0.4).floor();
+        let on = periods * 0.1 + (elapsed - periods * 0.4).min(0.1);
+        let operations = number(outcome, "operations");
+        assert!(operations as f64 <= on * 400.0 + 2.0, "{operations} operations in {elapsed} s");
+    }
+    assert_eq!(number(&outcomes[0], "operations"), 100);
+    // The last of 100 writes is due in the third burst.
+    assert!(outcomes[0]["elapsed_s"].as_f64().unwrap() > 0.8, "{}", outcomes[0]["elapsed_s"]);
+    refuse(&["run", "--workload", "fillseq", "--bursts", "1,1"], "--rate");
+    refuse(&["run", "--workload", "fillseq", "--rate", "9", "--bursts", "1"], "ON,OFF");
+}
+
+#[test]
+fn batches_write_the_same_records_in_fewer_commits() {
+    let work = ["--workload", "fillrandom,fillseq,ycsb-a,ycsb-d,mixed", "--records", "400", "--value-size", "100"];
+    let how = ["--batch", "16", "--threads", "3", "--memory", "16M", "--verify", "--engine", &engines().join(",")];
+    for outcome in run(&[&work[..], &how].concat()) {
+        assert_eq!(number(&outcome, "operations"), 400, "{outcome}");
+        let commits = |name: &str| outcome["latency_by_op"][name]["operations"].as_u64().unwrap_or(0);
+        match outcome["workload"].as_str().unwrap() {
+            // Three clients with 134, 133 and 133 writes.
+            "fillrandom" => assert_eq!(commits("update"), 27),
+            "fillseq" => assert_eq!(commits("insert"), 27),
+            "ycsb-a" => assert!((12..=16).contains(&commits("update")), "{outcome}"),
+            _ => assert!(commits("insert") + commits("update") <= 12, "{outcome}"),
+        }
+    }
+    refuse(&["run", "--workload", "fillseq", "--batch", "0"], "--batch");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trace.csv");
+    refuse(&["run", "--workload", "trace", "--input", trace, "--batch", "2"], "--batch");
+}
+
+#[test]
+fn keys_of_four_bytes_work_where_the_records_fit() {
+    let work = ["--workload", "fillseq,kvaccel-b,ycsb-d,kvaccel-d", "--records", "3000", "--value-size", "50"];
+    let how = ["--key-size", "4", "--memory", "16M", "--verify", "--recover", "--engine", &engines().join(",")];
+    for outcome in run(&[&work[..], &how].concat()) {
+        assert_eq!((number(&outcome, "key_size"), number(&outcome, "reads_missing")), (4, 0));
+        let inserted =
+            outcome["latency_by_op"]["insert"]["operations"].as_u64().filter(|_| outcome["workload"] == "ycsb-d");
+        assert_eq!(number(&outcome, "live_bytes"), (3000 + inserted.unwrap_or(0)) * 54, "{outcome}");
+    }
+    let many = (1_u64 << 31).to_string();
+    let most = ["run", "--workload", "fillseq", "--key-size", "4", "--operations", "1", "--records"];
+    refuse(&[&most[..], &[&format!("{many}1")]].concat(), "need longer keys");
+}
