@@ -286,7 +286,8 @@ impl<'a> Figures<'a> {
 
     /// The number of tables at which HL0 is compacted.
     fn hl0_trigger(&self) -> usize {
-        let bytes = |level: usize| self.levels.get(level).map_or(0, |tables| tables.iter().map(|table| table.size).sum());
+        let bytes =
+            |level: usize| self.levels.get(level).map_or(0, |tables| tables.iter().map(|table| table.size).sum());
         let (upper, below): (u64, u64) = (bytes(0), bytes(1));
         match upper < below / HL0_SMALL_PART {
             true => self.targets.hl0_trigger.max(self.targets.hl0_trigger_if_small),
