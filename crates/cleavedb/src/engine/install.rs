@@ -69,7 +69,8 @@ impl Core {
             // One of them may have been on the fast tier with the rest of HL0.
             self.has_misplaced.store(true, Ordering::Release);
         }
-        let is_kept = |file: &FileKey| file.dir == DirId::HOME && file.kind != FileKind::Log;
+        let is_kept =
+            |file: &FileKey| file.dir == DirId::HOME && matches!(file.kind, FileKind::Segment | FileKind::Redirect);
         if self.dirs.are_apart() && edit.files_added.iter().any(is_kept) {
             // Redirect tables or values that are read, for which older ones may have to leave.
             self.has_misplaced.store(true, Ordering::Release);

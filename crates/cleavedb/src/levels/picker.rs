@@ -47,6 +47,14 @@ impl Default for LevelTargets {
 }
 
 impl LevelTargets {
+    /// The number of tables at which HL0 is compacted if it holds `upper` bytes, and HL1 `below`.
+    pub fn hl0_trigger(&self, upper: u64, below: u64) -> usize {
+        match upper < below / HL0_SMALL_PART {
+            true => self.hl0_trigger.max(self.hl0_trigger_if_small),
+            false => self.hl0_trigger,
+        }
+    }
+
     /// The target of a level below HL0, in bytes.
     pub fn bytes(&self, level: usize) -> u64 {
         let power = level.saturating_sub(1) as u32;
@@ -286,12 +294,11 @@ impl<'a> Figures<'a> {
 
     /// The number of tables at which HL0 is compacted.
     fn hl0_trigger(&self) -> usize {
-        let bytes =
-            |level: usize| self.levels.get(level).map_or(0, |tables| tables.iter().map(|table| table.size).sum());
-        let (upper, below): (u64, u64) = (bytes(0), bytes(1));
-        match upper < below / HL0_SMALL_PART {
-            true => self.targets.hl0_trigger.max(self.targets.hl0_trigger_if_small),
-            false => self.targets.hl0_trigger,
+        let bytes = |level: usize| self.levels.get(level).map_or(0, |of| of.iter().map(|table| table.size).sum());
+        match self.when_idle {
+            // Look-ups ask each table.
+            true => self.targets.hl0_trigger,
+            false => self.targets.hl0_trigger(bytes(0), bytes(1)),
         }
     }
 

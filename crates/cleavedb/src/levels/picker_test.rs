@@ -148,6 +148,9 @@ fn hl0_waits_for_more_tables_while_they_are_small_against_hl1() {
     assert_eq!(hl1(29).choice(), "compact 9,8,7,6 of 0 with 1 of 1");
     assert_eq!(case(&[&hl0[..5], &["1 a-z 90"]]).choice(), "nothing");
     assert_eq!(case(&[&hl0, &["1 a-z 90"]]).choice(), "compact 9,8,7,6,5,4 of 0 with 1 of 1");
+    let mut idle = case(&[&hl0[..4], &["1 a-z 90"]]);
+    idle.when_idle = true;
+    assert_eq!(idle.choice(), "compact 9,8,7,6 of 0 with 1 of 1", "look-ups ask each table");
 }
 
 #[test]

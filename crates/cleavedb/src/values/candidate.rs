@@ -102,6 +102,11 @@ impl Candidate {
         self.part.as_ref()?.0.as_range()
     }
 
+    /// It is an extent of values that are read, on the fast tier.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.part, Some((_, Temperature::Read)))
+    }
+
     /// Live bytes: the upper bound from the ledger, at most the length of the file.
     pub fn live_bytes(&self) -> u64 {
         self.live.min(self.bytes)

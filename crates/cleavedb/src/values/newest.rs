@@ -2,6 +2,7 @@
 //! snapshot stripe, the older one is dead, although no compaction has found that yet. The newest base may be dead as well, if
 //! its covering version lies elsewhere; the ledger accounts for that.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::base::{Kind, Seqno};
@@ -25,6 +26,8 @@ pub struct SeenRecord {
     pub len: u32,
     /// What is known about its liveness.
     pub fate: Fate,
+    /// Where its bytes are, if the job has kept them.
+    pub staged: Option<NonZeroU32>,
 }
 
 /// The liveness of a record.
@@ -145,6 +148,7 @@ mod tests {
                 offset: *seqno,
                 len: 10,
                 fate: Fate::Kept,
+                staged: None,
             };
             batch.add(key.as_bytes(), seen);
         }

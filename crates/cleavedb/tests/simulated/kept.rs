@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use cleavedb::testing::{self, SimDisk, Storage, Tuning};
-use cleavedb::{Db, Options, TierStats};
+use cleavedb::{Db, Options, TierStats, ValuePlacement};
 
 use crate::support::{crash_before, in_world, lose_power, open_with, taken, value};
 
@@ -29,6 +29,8 @@ fn write_and_read(db: &Db, round: u32) {
         }
         if number % 20 == 0 {
             read_often(db);
+            let tiers = db.stats().tiers;
+            assert!(tiers.fast_bytes_kept <= tiers.fast_bytes_limit.unwrap_or(u64::MAX) / 4, "{tiers:?}");
         }
     }
 }
@@ -52,18 +54,31 @@ fn on_fast(disk: &SimDisk, kind: &str) -> usize {
     files.filter(|(path, _)| path.to_string_lossy().ends_with(kind)).count()
 }
 
-fn after_rounds(disk: &SimDisk, rounds: u32) -> Db {
-    let db = open_with(disk, options(), Tuning::tiny()).unwrap();
+fn after_rounds(disk: &SimDisk, tuning: Tuning, rounds: u32) -> Db {
+    let db = open_with(disk, options(), tuning).unwrap();
     for round in 0..rounds {
         write_and_read(&db, round);
     }
     db
 }
 
+/// Either placement, and memory to judge all records of a job at once or few of them.
+fn tunings() -> impl Iterator<Item = Tuning> {
+    let placements = [ValuePlacement::Hash, ValuePlacement::Range];
+    placements.into_iter().flat_map(|placement| {
+        [false, true].map(|has_little_memory| {
+            let mut tuning = Tuning::tiny();
+            tuning.placement = placement;
+            tuning.job_bytes = if has_little_memory { 16 << 10 } else { tuning.job_bytes };
+            tuning
+        })
+    })
+}
+
 #[test]
 fn values_that_are_read_and_redirect_tables_are_on_the_fast_tier_and_stay_there() {
-    for seed in 0..4 {
-        in_world(seed, || {
+    for (seed, tuning) in (0..).zip(tunings()) {
+        in_world(seed, move || {
             let disk = SimDisk::new();
             // A redirect table goes when all addresses are new again.
             let names = Arc::new(Mutex::new(BTreeSet::new()));
@@ -71,7 +86,7 @@ fn values_that_are_read_and_redirect_tables_are_on_the_fast_tier_and_stay_there(
             disk.on_sync(move |_, point| {
                 into.lock().unwrap().insert(point.path.to_owned());
             });
-            let db = after_rounds(&disk, 6);
+            let db = after_rounds(&disk, tuning.clone(), 6);
             db.wait_for_background().unwrap();
             disk.clear_on_sync();
             let names = std::mem::take(&mut *names.lock().unwrap());
@@ -86,7 +101,7 @@ fn values_that_are_read_and_redirect_tables_are_on_the_fast_tier_and_stay_there(
             db.close().unwrap();
             let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap();
             assert_eq!(report.problems, []);
-            let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
+            let db = open_with(&disk, options(), tuning.clone()).unwrap();
             db.wait_for_background().unwrap();
             assert!(on_fast(&disk, "segment") > 0, "an open moves none of them");
             check(&db, 6);
@@ -99,7 +114,7 @@ fn values_that_are_read_and_redirect_tables_are_on_the_fast_tier_and_stay_there(
 fn they_leave_when_the_budget_shrinks_or_one_directory_is_declared() {
     in_world(1, || {
         let disk = SimDisk::new();
-        after_rounds(&disk, 6).close().unwrap();
+        after_rounds(&disk, Tuning::tiny(), 6).close().unwrap();
         let before = on_fast(&disk, "segment") + on_fast(&disk, "redirect");
         assert!(before > 0);
         let db = open_with(&disk, options().fast_bytes(1), Tuning::tiny()).unwrap();
@@ -121,7 +136,7 @@ fn a_crash_while_they_are_made_or_moved_loses_nothing() {
     for seed in 0..4 {
         with_some += in_world(seed, move || {
             let disk = SimDisk::new();
-            let db = after_rounds(&disk, 2);
+            let db = after_rounds(&disk, Tuning::tiny(), 2);
             db.sync().unwrap();
             let images = if seed % 2 == 0 { lose_power(&disk) } else { crash_before(&disk, |_, _| true) };
             write_and_read(&db, 2);
@@ -153,7 +168,7 @@ fn a_crash_while_they_are_made_or_moved_loses_nothing() {
 fn what_only_a_checkpoint_needs_is_counted_apart() {
     in_world(3, || {
         let disk = SimDisk::new();
-        let db = after_rounds(&disk, 3);
+        let db = after_rounds(&disk, Tuning::tiny(), 3);
         db.wait_for_background().unwrap();
         let held = |tiers: &TierStats| tiers.directories.iter().map(|of| of.checkpoint_bytes).sum::<u64>();
         let before = db.stats().tiers;

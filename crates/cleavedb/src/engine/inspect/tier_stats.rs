@@ -43,8 +43,8 @@ pub struct TierStats {
     #[n(8)]
     #[cbor(default)]
     pub fast_bytes_kept: u64,
-    /// Bytes of files that were removed since the open while links of checkpoints held them: their space is that of the
-    /// checkpoints.
+    /// Lengths of files that were removed since the open while links of checkpoints held them, in bytes: their space is that of
+    /// the checkpoints.
     #[n(9)]
     #[cbor(default)]
     pub bytes_left_to_checkpoints: u64,

@@ -132,7 +132,7 @@ pub(crate) fn claims_of(files: &[FileId]) -> Claims {
 }
 
 /// The resources that bound a collection.
-pub(crate) const BINDS: &[Bound] = &[Bound::ReadFast, Bound::ReadSlow, Bound::WriteSlow];
+pub(crate) const BINDS: &[Bound] = &[Bound::ReadFast, Bound::ReadSlow, Bound::WriteFast, Bound::WriteSlow];
 
 impl Job for CollectGarbage {
     fn profile(&self) -> Profile {

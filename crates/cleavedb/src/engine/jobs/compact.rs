@@ -39,10 +39,12 @@ use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::values::record_notes::RecordNotes;
 
-/// A subtask is not worth a thread of its own below this part of an output table.
+/// A subtask is not worth a thread of its own below this many output tables...
+const SUBTASK_TABLES: u64 = 2;
+/// ...or this part of one if it merges HL0, for which writers and value GC wait.
 const SUBTASK_PART: u64 = 4;
 /// HL0 has at most this part of the tables that stop writers before it is compacted.
-const HL0_TRIGGER_PART: usize = 3;
+const HL0_TRIGGER_PART: usize = 4;
 
 /// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: JobKind = JobKind {
@@ -320,7 +322,8 @@ impl TableMerge {
         sources.push(compact.inputs_below.iter().map(find).collect());
         let tables = || sources.iter().flat_map(|tables| tables.iter());
         let bytes: u64 = tables().map(|table| table.meta().size).sum();
-        let bytes_min = core.table_bytes() / SUBTASK_PART;
+        let table_bytes = core.table_bytes();
+        let bytes_min = if compact.from == 0 { table_bytes / SUBTASK_PART } else { table_bytes * SUBTASK_TABLES };
         let threads = core.settings.background_threads.min(core.scheduler.setting().compactions);
         let mut marks = Vec::new();
         if threads > 1 && bytes >= 2 * bytes_min {

@@ -12,6 +12,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::manifest::file_names::parse;
 use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::io::Punched;
 use crate::io::pending_deletions::Obsolete;
 use crate::sched::clock::now;
 
@@ -64,6 +65,18 @@ impl Core {
         }
     }
 
+    /// Notes that a file has given back `bytes` of its space.
+    fn note_shrunk(&self, path: &Path, bytes: u64) {
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+        if let Some((_, id)) = name.filter(|_| path.parent() == Some(self.dirs.fast())) {
+            let file = Occupant::File(id);
+            let before = self.fast.bytes_of(file);
+            if before > 0 {
+                self.fast.note(file, before.saturating_sub(bytes));
+            }
+        }
+    }
+
     /// Performs one pending deletion; returns false if there is none.
     pub fn delete_one_pending(&self) -> bool {
         let Some(obsolete) = self.pending_deletions.take(now()) else { return false };
@@ -72,6 +85,9 @@ impl Core {
             Obsolete::File(path) => self.remove_file(&path),
             Obsolete::Range(range) => {
                 let punched = self.storage.punch(&range.path, range.offset, range.len);
+                if matches!(punched, Ok(Punched::Done)) {
+                    self.note_shrunk(&range.path, range.len);
+                }
                 match &punched {
                     Err(_) if matches!(self.storage.exists(&range.path), Ok(false)) => {
                         self.pending_deletions.record_file_gone(&range)

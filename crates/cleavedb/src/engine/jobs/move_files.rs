@@ -174,16 +174,19 @@ impl Core {
     /// Those that stay there.
     fn files_kept_on_fast(&self, view: &View) -> BTreeSet<FileId> {
         let kept = self.fast_kept(view);
-        let count = kept_on_fast(self.fast_fill(), kept.iter().map(|(_, bytes)| *bytes));
+        let sizes: Vec<u64> = kept.iter().map(|(_, bytes)| *bytes).collect();
+        let count = kept_on_fast(self.fast_fill(), &sizes);
         kept.into_iter().take(count).map(|(file, _)| file).collect()
     }
 
-    /// True if `bytes` more of redirect tables or values that are read may be made on the fast tier. O(value files).
-    pub fn has_room_for_kept(&self, bytes: u64) -> bool {
-        self.dirs.are_apart() && {
-            let kept = self.fast_kept(&self.published.view()).iter().map(|(_, bytes)| bytes).sum();
-            self.fast_fill().has_room_for_kept(kept, bytes)
+    /// Bytes of redirect tables or values that are read that may be made on the fast tier, when `leaving` bytes of those there
+    /// go and `coming` bytes are not there yet. O(value files).
+    pub fn room_for_kept(&self, coming: u64, leaving: u64) -> u64 {
+        if !self.dirs.are_apart() {
+            return 0;
         }
+        let kept: u64 = self.fast_kept(&self.published.view()).iter().map(|(_, bytes)| bytes).sum();
+        self.fast_fill().room_for_kept(kept.saturating_sub(leaving) + coming)
     }
 
     /// The log that may still be written: the newest, unless recovery left it and none was taken since.

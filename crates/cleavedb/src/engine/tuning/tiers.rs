@@ -12,8 +12,10 @@ const HURRY_PERCENT: u64 = 85;
 /// Redirect tables, and values that readers were asking for, may take this part of the fast tier, in percent: what they save is a
 /// read of the slow one now and then, and logs save a copy of each record that dies in them.
 const KEPT_PERCENT: u64 = 20;
-/// New ones are made up to this part, so that the oldest need not leave first.
+/// New ones are made up to this part; then the oldest leave.
 const KEPT_MOST_PERCENT: u64 = 25;
+/// None are made where the tier is filled beyond this part: logs come first.
+const MADE_PERCENT: u64 = 75;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
 const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
@@ -43,10 +45,15 @@ impl FastFill {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
     }
 
-    /// Room for `bytes` more of redirect tables and values that are read, if there are `kept` bytes of them.
-    pub fn has_room_for_kept(self, kept: u64, bytes: u64) -> bool {
-        let more = |before: u64| FastFill { bytes: before.saturating_add(bytes), ..self };
-        !more(kept).exceeds(KEPT_MOST_PERCENT) && !more(self.bytes).exceeds(HURRY_PERCENT)
+    /// Bytes of redirect tables and values that are read that may be made, if there are `kept` bytes of them.
+    pub fn room_for_kept(self, kept: u64) -> u64 {
+        let of_share = self.part(KEPT_MOST_PERCENT).saturating_sub(kept);
+        of_share.min(self.part(MADE_PERCENT).saturating_sub(self.bytes))
+    }
+
+    /// A part of the budget, in bytes.
+    fn part(self, percent: u64) -> u64 {
+        (u128::from(self.budget) * u128::from(percent) / 100) as u64
     }
 
     /// How many jobs it would take to demote what is there beyond the goal; 0 while no room is wanted.
@@ -108,17 +115,20 @@ pub(crate) fn to_empty(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
     taken.copied().collect()
 }
 
-/// Of the files of redirect tables and values that are read, newest first, how many stay on the fast tier.
-pub(crate) fn kept_on_fast(fill: FastFill, sizes: impl Iterator<Item = u64>) -> usize {
-    if fill.exceeds(HURRY_PERCENT) {
-        return 0;
+/// Of the files of redirect tables and values that are read, newest first, how many stay on the fast tier: the oldest leave
+/// until the others are within their share, but for the last one that was made within it, and as long as the tier is too full.
+pub(crate) fn kept_on_fast(fill: FastFill, sizes: &[u64]) -> usize {
+    let mut kept = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let mut surplus = fill.bytes.saturating_sub(fill.part(HURRY_PERCENT));
+    let mut count = sizes.len();
+    while let Some(oldest) = sizes[..count].last() {
+        let share = fill.part(if count == 1 { KEPT_MOST_PERCENT } else { KEPT_PERCENT });
+        if kept <= share && surplus == 0 {
+            break;
+        }
+        (kept, surplus, count) = (kept.saturating_sub(*oldest), surplus.saturating_sub(*oldest), count - 1);
     }
-    let mut kept = FastFill { bytes: 0, ..fill };
-    let stays = |size: &u64| {
-        kept.bytes = kept.bytes.saturating_add(*size);
-        !kept.exceeds(KEPT_PERCENT)
-    };
-    sizes.take_while(stays).count()
+    count
 }
 
 /// The directory that a file belongs to, apart from what the fast tier has room for.
@@ -176,13 +186,16 @@ mod tests {
     #[test]
     fn redirects_and_read_values_have_a_part_of_the_tier_and_the_oldest_leave_it() {
         let fill = |bytes| FastFill { budget: 100, bytes };
-        let rooms = [(0, 0, 25, true), (0, 0, 26, false), (60, 20, 5, true), (60, 20, 6, false), (85, 0, 1, false)];
-        for (bytes, kept, more, wanted) in rooms {
-            assert_eq!(fill(bytes).has_room_for_kept(kept, more), wanted, "{bytes} {kept} {more}");
+        let rooms = [(0, 0, 25), (60, 20, 5), (60, 25, 0), (60, 30, 0), (70, 0, 5), (75, 0, 0), (90, 0, 0)];
+        for (bytes, kept, wanted) in rooms {
+            assert_eq!(fill(bytes).room_for_kept(kept), wanted, "{bytes} {kept}");
         }
-        let kept = |bytes| kept_on_fast(fill(bytes), [5, 5, 10, 1, 1].into_iter());
-        assert_eq!([0, 85, 86].map(kept), [3, 3, 0]);
-        assert_eq!(kept_on_fast(FastFill { budget: u64::MAX, bytes: 0 }, [u64::MAX / 10, 1].into_iter()), 2);
+        let kept = |bytes| kept_on_fast(fill(bytes), &[5, 5, 10, 1, 1]);
+        // Beyond 85 % the oldest leave, but no more of them than make the tier less full.
+        assert_eq!([0, 85, 87, 88, 98, 105].map(kept), [3, 3, 3, 2, 1, 0]);
+        // One that was made within its share stays, though it takes more than the others may together.
+        assert_eq!([&[24][..], &[24, 1], &[26], &[]].map(|sizes| kept_on_fast(fill(0), sizes)), [1, 1, 0, 0]);
+        assert_eq!(kept_on_fast(FastFill { budget: u64::MAX, bytes: 0 }, &[u64::MAX / 10, 1]), 2);
     }
 
     #[test]

@@ -297,7 +297,8 @@ impl Placement for RangePlacement {
     }
 
     fn reorder_candidates(&self, candidates: &[Candidate], places: &[Vec<u8>]) -> Vec<FileId> {
-        let mut loose: Vec<&Candidate> = candidates.iter().filter(|file| file.range().is_none()).collect();
+        let mut loose: Vec<&Candidate> =
+            candidates.iter().filter(|file| file.range().is_none() && !file.is_read()).collect();
         loose.sort_by_key(|file| file.file);
         let all: u64 = candidates.iter().map(Candidate::live_bytes).sum();
         let live_of = |files: &[&Candidate]| files.iter().map(|file| file.live_bytes()).sum::<u64>();

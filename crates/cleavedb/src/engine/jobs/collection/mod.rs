@@ -14,6 +14,7 @@
 mod state;
 mod survey;
 mod look_up_each;
+mod staged;
 mod read;
 mod place;
 mod outputs;

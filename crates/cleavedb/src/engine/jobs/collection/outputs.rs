@@ -16,6 +16,10 @@ pub(super) struct Outputs<'a> {
     segments: Vec<Segment>,
     /// For each extent, in the order in which they begin: its segment, and its index there.
     extents: Vec<(usize, usize)>,
+    /// Bytes on the fast tier that go with this job; `None` if it makes nothing there.
+    leaving: Option<u64>,
+    /// Bytes that the segment there takes, or may take.
+    coming: u64,
 }
 
 /// A segment being written.
@@ -23,13 +27,12 @@ struct Segment {
     key: FileKey,
     builder: SegmentBuilder,
     extents: usize,
-    /// What it may take, with the extents begun so far.
-    space_max: u64,
 }
 
 impl<'a> Outputs<'a> {
-    pub(super) fn new(core: &'a Core) -> Outputs<'a> {
-        Outputs { core, made: Vec::new(), segments: Vec::new(), extents: Vec::new() }
+    /// Files of a job that takes `leaving` bytes from the fast tier, and makes nothing there if that is `None`.
+    pub(super) fn new(core: &'a Core, leaving: Option<u64>) -> Outputs<'a> {
+        Outputs { core, made: Vec::new(), segments: Vec::new(), extents: Vec::new(), leaving, coming: 0 }
     }
 
     /// The files made so far.
@@ -37,34 +40,41 @@ impl<'a> Outputs<'a> {
         &self.made
     }
 
-    /// Whether an extent of `bytes` may lie on the fast tier, which then has the space for it.
-    pub(super) fn has_fast_room(&mut self, bytes: u64) -> Result<bool> {
+    /// Bytes of records that an extent on the fast tier may have.
+    pub(super) fn fast_room(&self) -> u64 {
+        self.fast_space().saturating_sub(3 * EXTENT_ALIGN)
+    }
+
+    /// Bytes that new files may take on the fast tier.
+    fn fast_space(&self) -> u64 {
+        self.leaving.map_or(0, |leaving| self.core.room_for_kept(self.coming, leaving))
+    }
+
+    /// Takes the space for an extent of `bytes` on the fast tier; false if there is not so much.
+    pub(super) fn claim_fast_room(&mut self, bytes: u64) -> Result<bool> {
         let index = self.segments.iter().position(|segment| segment.key.dir == DirId::HOME);
         let space = extent_space(bytes) + if index.is_some() { 0 } else { EXTENT_ALIGN };
-        if !self.core.has_room_for_kept(space) {
+        if self.fast_space() < space {
             return Ok(false);
         }
-        let (id, before) = match index {
-            Some(index) => (self.segments[index].key.id, self.segments[index].space_max),
-            None => (self.core.new_file_id()?, 0),
+        let id = match index {
+            Some(index) => self.segments[index].key.id,
+            None => self.core.new_file_id()?,
         };
-        if !self.core.fast.claim(Occupant::File(id), before + space) {
+        if !self.core.fast.claim(Occupant::File(id), self.coming + space) {
             return Ok(false);
         }
-        match index {
-            Some(index) => self.segments[index].space_max += space,
-            None => {
-                let key = FileKey { kind: FileKind::Segment, id, dir: DirId::HOME };
-                let created = self.create_segment(key);
-                created.inspect_err(|_| self.core.fast.release(Occupant::File(id)))?;
-                self.segments.last_mut().expect("it was created just above").space_max = space;
-            }
+        self.coming += space;
+        if index.is_none() {
+            let key = FileKey { kind: FileKind::Segment, id, dir: DirId::HOME };
+            let created = self.create_segment(key);
+            created.inspect_err(|_| self.core.fast.release(Occupant::File(id)))?;
         }
         Ok(true)
     }
 
     /// Begins an extent whose records have `bytes` bytes, or fewer once compressed; returns its index. For
-    /// [`Temperature::Read`] there must be [room](Outputs::has_fast_room).
+    /// [`Temperature::Read`] there must be [room](Outputs::claim_fast_room).
     pub(super) fn begin_extent(&mut self, temperature: Temperature, id: FileId, bytes: u64) -> Result<usize> {
         let dir = match temperature {
             Temperature::Read => DirId::HOME,
@@ -91,7 +101,7 @@ impl<'a> Outputs<'a> {
         self.made.push(key);
         let access = core.readers.access_in(key.dir);
         let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, pending_bytes)?;
-        self.segments.push(Segment { key, builder, extents: 0, space_max: 0 });
+        self.segments.push(Segment { key, builder, extents: 0 });
         Ok(())
     }
 
@@ -116,6 +126,7 @@ impl<'a> Outputs<'a> {
             let space = EXTENT_ALIGN + of_segment.iter().map(ExtentPlace::space).sum::<u64>();
             if key.dir == DirId::HOME && self.core.dirs.are_apart() {
                 self.core.fast.note(Occupant::File(key.id), space);
+                self.coming = space;
             }
             written += space;
             places.push(of_segment);
@@ -129,7 +140,7 @@ impl<'a> Outputs<'a> {
         let core = self.core;
         let kind = FileKind::Redirect;
         let id = core.new_file_id()?;
-        let is_fast = core.has_room_for_kept(bytes) && core.fast.claim(Occupant::File(id), bytes);
+        let is_fast = self.fast_space() >= bytes && core.fast.claim(Occupant::File(id), bytes);
         let key = FileKey { kind, id, dir: if is_fast { DirId::HOME } else { core.dirs.of_new(kind) } };
         core.note_made_in(key.dir);
         self.made.push(key);

@@ -73,18 +73,23 @@ impl Collection<'_> {
         self.copy(&records)
     }
 
-    /// For each survivor, whether it goes to the fast tier: its value is cached, and the tier has room for all such. They are
-    /// what readers ask for when the cache has let them go (decision record 048).
+    /// For each survivor, whether it goes to the fast tier: its value is cached, and the tier has room. They are what readers ask
+    /// for when the cache has let them go (decision record 048).
     fn read_ones(&mut self, batch: &SeenRecords) -> Result<Vec<bool>> {
         let (core, seen) = (self.core, &batch.seen);
-        let bytes_min = core.settings.tuning.log_bytes / READ_PART;
-        if self.purpose != Purpose::Space || !core.has_room_for_kept(bytes_min) {
+        let bytes_min = (core.settings.tuning.log_bytes / READ_PART).max(1);
+        let room = if self.purpose == Purpose::Space { self.outputs.fast_room() } else { 0 };
+        if room < bytes_min {
             return Ok(vec![false; seen.len()]);
         }
-        let is_read: Vec<bool> = seen.iter().map(|seen| core.memory.value_cache.holds(batch.key(seen))).collect();
-        let bytes: u64 =
-            seen.iter().zip(&is_read).filter(|(_, read)| **read).map(|(seen, _)| u64::from(seen.len)).sum();
-        match bytes >= bytes_min.max(1) && self.outputs.has_fast_room(bytes)? {
+        let mut bytes = 0;
+        let takes = |seen: &SeenRecord| {
+            let fits = bytes + u64::from(seen.len) <= room && core.memory.value_cache.holds(batch.key(seen));
+            bytes += if fits { seen.len.into() } else { 0 };
+            fits
+        };
+        let is_read: Vec<bool> = seen.iter().map(takes).collect();
+        match bytes >= bytes_min && self.outputs.claim_fast_room(bytes)? {
             true => Ok(is_read),
             false => Ok(vec![false; seen.len()]),
         }

@@ -21,16 +21,26 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Values up to about this size are announced to the system with their heads: they will be copied next.
 const ANNOUNCED_BYTES: u64 = 256 << 10;
 
-/// What is called for each record: with its offset, its head, and its key with the keyspace; false ends the visit.
-pub(super) type VisitHead<'a> = dyn FnMut(u64, &RecordHead, &[u8]) -> Result<bool> + 'a;
+/// What is called for each record; false ends the visit.
+pub(super) type VisitHead<'a> = dyn FnMut(&ReadRecord<'_>) -> Result<bool> + 'a;
+
+/// A record that may live, as far as it was read.
+pub(super) struct ReadRecord<'a> {
+    pub(super) offset: u64,
+    pub(super) head: &'a RecordHead,
+    /// Its key with the keyspace.
+    pub(super) key: &'a [u8],
+    /// All its bytes, verified; `None` if it was not read as a whole.
+    pub(super) whole: Option<&'a [u8]>,
+}
 
 impl Collection<'_> {
     /// Reads the files and moves their live records, as many together as there is memory for.
     pub(super) fn move_read(&mut self, files: &[Arc<ValueFile>], known: &[KnownLive]) -> Result<()> {
         for (index, (file, known)) in (0..).zip(files.iter().zip(known)) {
-            let read = for_each_live(file, known, file.start(), &mut |offset, head, key| {
+            let read = for_each_live(file, known, file.start(), &mut |record| {
                 self.throttle.pause();
-                self.note(index, file, offset, head, key)?;
+                self.note(index, file, record)?;
                 if self.batch.bytes() >= self.batch_bytes_max {
                     self.settle()?;
                 }
@@ -42,20 +52,15 @@ impl Collection<'_> {
     }
 
     /// Notes a record that something refers to.
-    pub(super) fn note(
-        &mut self,
-        index: u32,
-        file: &ValueFile,
-        offset: u64,
-        head: &RecordHead,
-        full_key: &[u8],
-    ) -> Result<()> {
+    pub(super) fn note(&mut self, index: u32, file: &ValueFile, record: &ReadRecord<'_>) -> Result<()> {
+        let ReadRecord { offset, head, key, whole } = *record;
         let (seqno, kind, fate) = (head.seqno, head.kind, Fate::Kept);
         if !self.referrers.iter().any(|referrer| referrer.refers_to(kind)) {
             return Err(damaged(file, offset, "nothing can refer to a record of this kind"));
         }
-        let (order, len) = (self.core.placement.order(full_key), head.record_bytes as u32);
-        self.batch.add(full_key, SeenRecord { order, seqno, kind, key: 0..0, file: index, offset, len, fate });
+        let (order, len) = (self.core.placement.order(key), head.record_bytes as u32);
+        let staged = whole.and_then(|bytes| self.staged.add(bytes));
+        self.batch.add(key, SeenRecord { order, seqno, kind, key: 0..0, file: index, offset, len, fate, staged });
         Ok(())
     }
 }
@@ -68,8 +73,9 @@ pub(super) fn for_each_live(file: &ValueFile, known: &KnownLive, from: u64, see:
             let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
             let extent = Extent { id: file.id(), start, end: file.end() };
             extent.for_records_while(&*file.stored().streamed_file()?, &mut |offset, record, bytes| {
-                let head = RecordHead::parse(bytes).expect("the bytes are a record");
-                see(offset, &head, &full_key(head.keyspace, record.operation.key))
+                let head = &RecordHead::parse(bytes).expect("the bytes are a record");
+                let key = &full_key(head.keyspace, record.operation.key);
+                see(&ReadRecord { offset, head, key, whole: Some(bytes) })
             })
         }
         (KnownLive::All, Layout::Log) => Err(damaged(file, 0, "it is not known which records of a log live")),
@@ -128,19 +134,20 @@ fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut Vi
             if *offset + head.record_bytes as u64 > file.end() {
                 return Err(damaged(file, *offset, OUTSIDE));
             }
-            if bytes.len() >= head.record_bytes {
+            let whole = bytes.get(..head.record_bytes);
+            if let Some(mut whole) = whole {
                 // What is judged dead is not read again. Records that are cut off here are verified as they are copied.
-                Record::take_stored(&mut &bytes[..]).map_err(|reason| damaged(file, *offset, reason))?;
+                Record::take_stored(&mut whole).map_err(|reason| damaged(file, *offset, reason))?;
             }
-            let goes_on = match bytes.get(HEADER_BYTES..HEADER_BYTES + head.key_len) {
-                Some(key) => see(*offset, &head, &full_key(head.keyspace, key))?,
+            let key = match bytes.get(HEADER_BYTES..HEADER_BYTES + head.key_len) {
+                Some(key) => full_key(head.keyspace, key),
                 None => {
                     let mut key = vec![0; head.key_len];
                     read_exact_at(&*source, &mut key, *offset + HEADER_BYTES as u64)?;
-                    see(*offset, &head, &full_key(head.keyspace, &key))?
+                    full_key(head.keyspace, &key)
                 }
             };
-            if !goes_on {
+            if !see(&ReadRecord { offset: *offset, head: &head, key: &key, whole })? {
                 return Ok(read);
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! Records are judged one key range at a time, with all listed ones of the range in the collected files. If these exceed the
 //! memory limit, higher keys are left to another pass over the files. So all versions of a key are judged together, and
-//! the extents of one job do not overlap. Live records are put in order in memory, as many at a time as fit, and read in
-//! the order of their files, with large reads.
+//! the extents of one job do not overlap. Live records are put in order in memory. If all of a job fit, their bytes are kept
+//! from the read of their keys (`staged.rs`); else as many at a time as fit are read again, in the order of their files, with
+//! large reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result};
 use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
-use crate::engine::jobs::collection::read::for_each_live;
+use crate::engine::jobs::collection::read::{ReadRecord, for_each_live};
 use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::group::Group;
 use crate::format::values::Moved;
@@ -26,6 +27,8 @@ const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 
 /// Limits for announcing reads to the system together: reading a gap costs less than another read.
 const ANNOUNCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: PIECE_BYTES };
 const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
+/// Bytes of records in memory that are written between two pauses.
+const STAGED_TOGETHER: u64 = PIECE_BYTES;
 /// Bytes, and pieces, that are announced ahead of the one that is read; a read that a user waits for is never behind more.
 const AHEAD_BYTES: u64 = 2 * PIECE_BYTES;
 const AHEAD_PIECES: usize = 32;
@@ -104,6 +107,7 @@ impl Collection<'_> {
                 return Ok(());
             }
             self.settle()?;
+            self.staged.clear();
             match pass.to.take() {
                 Some(to) if !self.has_yielded => pass.from = to,
                 _ => return Ok(()),
@@ -126,8 +130,9 @@ impl Collection<'_> {
         // What is behind the first key that is left is left, too.
         let is_sorted = matches!(file.layout(), Layout::Extent { group: Group::Range(_), .. });
         let mut last = Vec::new();
-        let read = for_each_live(file, known, start, &mut |offset, head, key| {
+        let read = for_each_live(file, known, start, &mut |record| {
             self.throttle.pause();
+            let ReadRecord { offset, key, .. } = *record;
             if counts {
                 self.steps += 1;
                 self.steps_up += u64::from(*key > *last);
@@ -139,7 +144,7 @@ impl Collection<'_> {
                 return Ok(!is_sorted);
             }
             if pass.takes(key) {
-                self.note(index, file, offset, head, key)?;
+                self.note(index, file, record)?;
                 if self.batch.bytes() >= self.batch_bytes_max {
                     self.narrow(pass);
                 }
@@ -184,12 +189,13 @@ impl Collection<'_> {
             if self.yields_now() {
                 return Ok(());
             }
-            let mut bytes = 0;
+            let (mut bytes, mut staged) = (0, 0);
             let fits = rest.iter().take_while(|(seen, _)| {
-                bytes += u64::from(seen.len);
-                bytes <= self.sorted_bytes
+                let of_kind = if seen.staged.is_some() { &mut staged } else { &mut bytes };
+                *of_kind += u64::from(seen.len);
+                bytes <= self.sorted_bytes && staged <= STAGED_TOGETHER
             });
-            let window = &rest[..fits.count()];
+            let window = &rest[..fits.count().max(usize::from(first.staged.is_some()))];
             let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: CopiedRecord| {
                 let victim = &mut collection.victims[seen.file as usize];
                 let index = *own[seen.file as usize][extent].get_or_insert_with(|| {
@@ -206,11 +212,18 @@ impl Collection<'_> {
                 rest = others;
                 continue;
             }
+            // Read and written.
+            self.throttle.note_waited(self.core.limit_io(2 * staged));
             self.gather(window, &mut gathered, &mut buffer)?;
             let mut at = 0;
             for (seen, extent) in window {
-                let bytes = &gathered[at..at + seen.len as usize];
-                at += bytes.len();
+                let bytes = match seen.staged {
+                    Some(staged) => self.staged.get(staged, seen.len),
+                    None => {
+                        at += seen.len as usize;
+                        &gathered[at - seen.len as usize..at]
+                    }
+                };
                 let copy = write(&mut self.outputs, &mut self.compressor, *extent, bytes)?;
                 self.written += u64::from(copy.len);
                 arrived(self, seen, *extent, copy);
@@ -220,11 +233,11 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Reads records, file by file and in file order, into their places in the buffer.
+    /// Reads those records that were not kept, file by file and in file order, into their places in the buffer.
     fn gather(&mut self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
-        let mut order: Vec<Going<'_>> = Vec::with_capacity(window.len());
-        for (seen, _) in window {
+        let mut order: Vec<Going<'_>> = Vec::new();
+        for (seen, _) in window.iter().filter(|(seen, _)| seen.staged.is_none()) {
             order.push((seen, end));
             end += seen.len as usize;
         }

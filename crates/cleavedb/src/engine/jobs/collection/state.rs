@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
-use crate::base::{FileId, Result};
+use crate::base::{DirId, FileId, Result};
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::outputs::Outputs;
+use crate::engine::jobs::collection::staged::StagedRecords;
 use crate::engine::jobs::collection::throttle::Throttle;
 use crate::engine::referrers::{Referrer, referrers_of};
+use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::format::group::Group;
 use crate::format::values::{Moved, Temperature, ValuePlace};
@@ -78,12 +80,14 @@ pub(crate) struct Collection<'a> {
     pub(super) copies: RecordNotes,
     /// Bytes written to the files made.
     pub(super) written: u64,
-    /// Bytes of values that are put in order together.
+    /// The bytes of what has been read, if the job has memory for all of it.
+    pub(super) staged: StagedRecords,
+    /// Bytes of values that are read again and put in order together.
     pub(super) sorted_bytes: u64,
     /// Memory of the collection.
     pub(super) counted: Counted,
     /// Memory of values to be put in order, if it is not part of that of jobs.
-    _staged: Option<Counted>,
+    _lent: Option<Counted>,
 }
 
 impl<'a> Collection<'a> {
@@ -96,25 +100,34 @@ impl<'a> Collection<'a> {
             _ => None,
         });
         let victims: Vec<_> = found.take(TABLES_MAX).collect();
+        let on_fast =
+            victims.iter().filter(|victim| victim.is_extent() && victim.file.stored().key().dir == DirId::HOME);
+        let leaving = on_fast.map(|victim| victim.file.end() - victim.file.start()).sum();
+        // What found no space may have found none there.
+        let is_short = core.work.lock().shortages.is_unmet(Need::Collection);
+        let leaving = (!is_short).then_some(leaving);
         let mut around = PlacementContext::default();
         for candidate in &values.figures().candidates {
             if victims.iter().all(|victim| victim.file.id() != candidate.file) {
                 let live = candidate.live.min(candidate.bytes);
                 match &candidate.part {
-                    // Of all keys, so they say nothing about groups, and do not stay among themselves.
-                    Some((_, Temperature::Read)) | None => around.in_logs += live,
+                    // Of all keys, and few.
+                    Some((_, Temperature::Read)) => {}
+                    None => around.in_logs += live,
                     Some((group, _)) => *around.groups.entry(group.clone()).or_default() += live,
                 }
             }
         }
-        let sorted = match core.placement.keeps_key_order() {
-            true => {
-                let reach = values.state.reachable();
-                victims.iter().map(|victim| reach.of(victim.file.id()).bytes).sum()
+        let (mut sorted, mut records) = (0, 0);
+        if core.placement.keeps_key_order() {
+            let reach = values.state.reachable();
+            for victim in &victims {
+                let reached = reach.of(victim.file.id());
+                (sorted, records) = (sorted + reached.bytes, records + reached.records);
             }
-            false => 0,
-        };
-        let (sorted_bytes, staged) = memory_to_sort(core, sorted);
+        }
+        let (sorted_bytes, lent) = memory_to_sort(core, sorted);
+        let staged = StagedRecords::at_most(staged_bytes(sorted, records, sorted_bytes));
         Collection {
             core,
             referrers: referrers_of(&horizon.view),
@@ -131,14 +144,15 @@ impl<'a> Collection<'a> {
             steps: 0,
             steps_up: 0,
             written: 0,
-            outputs: Outputs::new(core),
+            outputs: Outputs::new(core, leaving),
             extents: Vec::new(),
             compressor: RecordCompressor::new(core.settings.tuning.value_compression),
             redirects: RedirectBuilder::default(),
             copies: RecordNotes::at_most(core.settings.tuning.noted_records_max()),
-            sorted_bytes: sorted_bytes as u64,
+            sorted_bytes: (sorted_bytes - staged.memory_bytes()) as u64,
+            staged,
             counted: core.memory.jobs.hold(BUFFER_BYTES),
-            _staged: staged,
+            _lent: lent,
         }
     }
 
@@ -212,7 +226,9 @@ impl<'a> Collection<'a> {
 fn memory_to_sort(core: &Core, sorted: u64) -> (usize, Option<Counted>) {
     let tuning = &core.settings.tuning;
     let own = tuning.sorted_bytes_by_gc();
-    let wanted = tuning.sorted_bytes_max().min(usize::try_from(sorted).unwrap_or(usize::MAX));
+    // With some more than the records, for those that must be read again.
+    let sorted = usize::try_from(sorted.saturating_add(sorted / 4)).unwrap_or(usize::MAX);
+    let wanted = tuning.sorted_bytes_max().min(sorted);
     // No more than the caches can give now.
     let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
     let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
@@ -220,8 +236,34 @@ fn memory_to_sort(core: &Core, sorted: u64) -> (usize, Option<Counted>) {
     if more == 0 {
         return (own, None);
     }
-    let staged = core.memory.staging.hold(more);
+    let lent = core.memory.staging.hold(more);
     // Shrinks the caches. They grow again when the job has ended.
     core.fit_cache();
-    (own + more, Some(staged))
+    (own + more, Some(lent))
+}
+
+/// Records larger than this are not kept when their keys are read: not all of such a record is read then.
+const STAGED_RECORD_MAX: u64 = 8 << 10;
+
+/// Of `sorted_bytes` of memory, what is used to keep `bytes` of live records from the read of their keys: all or nothing, as
+/// another read of some would look at all files.
+fn staged_bytes(bytes: u64, records: u64, sorted_bytes: usize) -> usize {
+    // The ledger may count less than what is read.
+    let staged = bytes.saturating_add(bytes / 16);
+    let fits = staged <= (sorted_bytes / 8 * 7) as u64 && bytes <= records.saturating_mul(STAGED_RECORD_MAX);
+    if fits { staged as usize } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_kept_if_all_of_a_job_fit_and_are_read_with_their_keys() {
+        assert_eq!(staged_bytes(16 << 20, 16 << 10, 32 << 20), 17 << 20);
+        assert_eq!(staged_bytes(26 << 20, 26 << 10, 32 << 20), (26 << 20) / 16 * 17);
+        assert_eq!(staged_bytes(27 << 20, 27 << 10, 32 << 20), 0);
+        assert_eq!([staged_bytes(16 << 20, 1 << 10, 32 << 20), staged_bytes(0, 0, 8)], [0, 0]);
+        assert_eq!(staged_bytes(u64::MAX, u64::MAX, usize::MAX), 0);
+    }
 }
