@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::engine::Merges;
 use crate::label::labels;
+use crate::latency::Summary;
 use crate::result::Outcome;
 use crate::size;
 use crate::workload::Operation;
@@ -93,7 +94,9 @@ pub fn grid(rows: &[Vec<String>], texts: usize, out: &mut dyn Write) -> io::Resu
 
 /// The cells of one row, for the run called `label`.
 pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
-    let latency = &outcome.latency_us;
+    let latency = |of: fn(&Summary) -> f64, digits: usize| {
+        outcome.latency_us.as_ref().map_or("-".to_owned(), |latency| format!("{:.digits$}", of(latency)))
+    };
     let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let space = (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
@@ -106,11 +109,11 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         engine,
         format!("{:.0}", outcome.ops_per_s),
         outcome.lowest_second.to_string(),
-        format!("{:.1}", latency.mean),
-        format!("{:.1}", latency.p50),
-        format!("{:.1}", latency.p99),
-        format!("{:.1}", latency.p999),
-        format!("{:.0}", latency.max),
+        latency(|latency| latency.mean, 1),
+        latency(|latency| latency.p50, 1),
+        latency(|latency| latency.p99, 1),
+        latency(|latency| latency.p999, 1),
+        latency(|latency| latency.max, 0),
         outcome.stall_seconds.to_string(),
         format!("{cpu_us:.2}"),
         ratio(outcome.write_amplification),

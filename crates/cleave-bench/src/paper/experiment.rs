@@ -196,9 +196,9 @@ impl Metric {
         let mebibytes = |bytes: u64| Some(bytes as f64 / f64::from(1 << 20));
         match self {
             Metric::Throughput => Some(outcome.ops_per_s),
-            Metric::Mean => Some(outcome.latency_us.mean),
-            Metric::P90 => Some(outcome.latency_us.p90),
-            Metric::P99 => Some(outcome.latency_us.p99),
+            Metric::Mean => outcome.latency_us.as_ref().map(|latency| latency.mean),
+            Metric::P90 => outcome.latency_us.as_ref().map(|latency| latency.p90),
+            Metric::P99 => outcome.latency_us.as_ref().map(|latency| latency.p99),
             Metric::P50Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p50),
             Metric::P99Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p99),
             Metric::LowestSecond => (outcome.per_second.len() > 1).then_some(outcome.lowest_second as f64),
