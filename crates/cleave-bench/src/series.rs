@@ -105,7 +105,7 @@ impl Series {
     ) -> Result<Series> {
         let mut series = Series {
             directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
-            devices: meter.disks().map(DeviceUse::of).collect(),
+            devices: meter.disks().iter().map(DeviceUse::of).collect(),
             bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             ..Series::default()
@@ -129,10 +129,8 @@ impl Series {
             if finished || now - clock.start >= second {
                 let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
                 let used = counters_now.since(&counters);
-                let disks = counters.disks.iter().zip(&counters_now.disks);
-                for (device, (before, after)) in series.devices.iter_mut().zip(disks) {
-                    device.push(before, after, elapsed);
-                }
+                let by_disk = meter.disks().between(&counters.disks, &counters_now.disks);
+                series.devices.iter_mut().zip(&by_disk).for_each(|(device, used)| device.push(used, elapsed));
                 if let Some(memory) = engine.memory() {
                     series.memory_max = Some(series.memory_max.map_or(memory, |max| max.max(memory)));
                 }

@@ -7,6 +7,7 @@ use crate::label::labels;
 use crate::latency::Summary;
 use crate::result::Outcome;
 use crate::size;
+use crate::usage::busy_percent;
 use crate::workload::Operation;
 
 /// Column titles; the first two columns are text and left-aligned.
@@ -30,9 +31,7 @@ const EXTRA: [Extra; 6] = [
 
 /// Mean utilisation of the device of `directory`, in percent; none without tiers.
 fn busy(outcome: &Outcome, directory: &str) -> Option<f64> {
-    let mut devices = outcome.devices.iter().filter(|_| has_tiers(outcome));
-    let device = devices.find(|device| device.directories.split('+').any(|name| name == directory))?;
-    device.busy.map(|band| band.mean * 100.0)
+    busy_percent(&outcome.devices, directory).filter(|_| has_tiers(outcome))
 }
 
 fn has_tiers(outcome: &Outcome) -> bool {

@@ -6,7 +6,7 @@ use crate::engine::ValueGroup;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
-use crate::usage::DeviceUse;
+use crate::usage::{DeviceUse, busy_percent};
 
 /// One paper.
 pub struct Paper {
@@ -205,10 +205,7 @@ impl Metric {
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
-            Metric::Device(directory) => {
-                let is_below = |device: &&DeviceUse| device.directories.split('+').any(|name| name == directory);
-                outcome.devices.iter().find(is_below)?.busy.map(|band| band.mean * 100.0)
-            }
+            Metric::Device(directory) => busy_percent(&outcome.devices, directory),
             Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
             Metric::BusierBand => outcome.busier.map(|band| (band.p95 - band.p5) * 100.0),
             Metric::FastShare => {
@@ -233,6 +230,18 @@ impl Metric {
                 let bytes: u64 = space.groups.iter().map(|group| group.bytes).sum();
                 Some(bytes as f64 * 100.0 / space.space_bytes as f64)
             }
+        }
+    }
+
+    /// Why `outcome` cannot have this figure even if it is a long run.
+    pub fn missing_in(self, outcome: &Outcome) -> Option<&'static str> {
+        let is_shared = |directory: &str| {
+            let is_it = |device: &DeviceUse| device.has(directory) && !device.carries.is_empty();
+            outcome.devices.iter().any(is_it)
+        };
+        match self {
+            Metric::Device(directory) if is_shared(directory) => Some("needs tiers on two devices"),
+            _ => None,
         }
     }
 

@@ -129,10 +129,11 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
     })
 }
 
-/// The directories of each device, if a run has more than one device.
+/// The directories of each device with a utilisation of its own, if a run has more than one device.
 fn several_devices<'a>(entries: &'a [Entry<'_>]) -> BTreeSet<&'a str> {
     let several = entries.iter().filter(|entry| entry.outcome.devices.len() > 1);
-    several.flat_map(|entry| &entry.outcome.devices).map(|device| &*device.directories).collect()
+    let own = several.flat_map(|entry| &entry.outcome.devices).filter(|device| device.carries.is_empty());
+    own.map(|device| &*device.directories).collect()
 }
 
 /// The settings of CleaveDB's scheduler at the end of each second.
