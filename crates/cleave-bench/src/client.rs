@@ -102,6 +102,8 @@ struct Batch {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The operation and the record of each write.
     records: Vec<(Operation, u64)>,
+    /// When the first write was due; none without a schedule, where a write is due when it is committed.
+    due: Option<Instant>,
 }
 
 /// One client.
@@ -148,7 +150,7 @@ impl<'a> Client<'a> {
             Some(trace) => self.replay(trace, share)?,
             None => self.draw(share)?,
         }
-        let rest = self.commit(Instant::now())?;
+        let rest = self.commit()?;
         self.bench.done.fetch_add(rest, Ordering::Relaxed);
         Ok(self.tally)
     }
@@ -166,7 +168,7 @@ impl<'a> Client<'a> {
                 break;
             }
         }
-        self.commit(Instant::now())?;
+        self.commit()?;
         Ok(self.tally)
     }
 
@@ -208,29 +210,29 @@ impl<'a> Client<'a> {
             None => Some(Instant::now()),
         };
         let Some(start) = start else { return Ok(0) };
-        let outcome = match request.operation {
-            Operation::Update | Operation::Insert if self.bench.batch > 1 => {
-                self.collect(request);
-                match self.batch.records.len() < self.bench.batch {
-                    true => Ok(0),
-                    false => self.commit(start),
-                }
-            }
-            _ => {
-                let outcome = self.perform(request);
-                self.tally.latencies.record(request.operation, start.elapsed());
-                outcome.map(|()| 1)
-            }
-        };
-        if outcome.is_err() {
-            self.bench.stop.store(true, Ordering::Relaxed);
+        if self.bench.batch > 1 && request.operation.is_batched() {
+            self.collect(request, due);
+            return match self.batch.records.len() < self.bench.batch {
+                true => Ok(0),
+                false => self.commit(),
+            };
         }
-        outcome
+        let outcome = self.perform(request);
+        self.tally.latencies.record(request.operation, start.elapsed());
+        self.stop_after(outcome).map(|()| 1)
+    }
+
+    /// Stops all clients if `outcome` is a failure.
+    fn stop_after<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|_| self.bench.stop.store(true, Ordering::Relaxed))
     }
 
     /// Moves the prepared write to the batch.
-    fn collect(&mut self, request: &Request) {
-        let Batch { pairs, records } = &mut self.batch;
+    fn collect(&mut self, request: &Request, due: Option<Instant>) {
+        let Batch { pairs, records, due: due_first } = &mut self.batch;
+        if records.is_empty() {
+            *due_first = due;
+        }
         if pairs.len() == records.len() {
             pairs.push(Default::default());
         }
@@ -240,14 +242,14 @@ impl<'a> Client<'a> {
         records.push((request.operation, request.record));
     }
 
-    /// Commits the collected writes, which were due at `start`. Returns their number.
-    fn commit(&mut self, start: Instant) -> Result<u64> {
-        let Batch { pairs, records } = &mut self.batch;
-        let Some(&(operation, _)) = records.first() else { return Ok(0) };
-        let pairs = &pairs[..records.len()];
-        let dataset = self.bench.dataset;
-        self.bench.engine.put_all(pairs)?;
+    /// Commits the collected writes, and records the time since the first of them was due. Returns their number.
+    fn commit(&mut self) -> Result<u64> {
+        let Some(&(operation, _)) = self.batch.records.first() else { return Ok(0) };
+        let start = self.batch.due.unwrap_or_else(Instant::now);
+        let outcome = self.bench.engine.put_all(&self.batch.pairs[..self.batch.records.len()]);
+        self.stop_after(outcome)?;
         self.tally.latencies.record(operation, start.elapsed());
+        let (Batch { pairs, records, .. }, dataset) = (&mut self.batch, self.bench.dataset);
         for ((key, value), (operation, record)) in pairs.iter().zip(&*records) {
             self.tally.user_bytes_written += (key.len() + value.len()) as u64;
             dataset.written(*record, key);
@@ -515,6 +517,35 @@ mod tests {
         let share = Share { client: 0, clients: 1, operations: 200, pace: None };
         Client::new(&Bench::new(&engine, &load, &dataset, 1), Rng::seed_from_u64(1)).run(share)?;
         Client::new(&Bench::new(&engine, &mixed, &dataset, batch), Rng::seed_from_u64(2)).run(share)
+    }
+
+    /// `operations` updates, 4 per commit, of a store with `fault`, with the schedule of `rate`; and whether others stop.
+    fn in_batches(fault: Fault, operations: u64, rate: Option<f64>) -> (Result<Tally>, bool) {
+        let args = Args::parse_from(["cleave-bench", "run", "--workload", "overwrite", "--records", "200"]);
+        let Command::Run(args) = args.command else { panic!("the command is `run`") };
+        let schedule = Schedule::of("overwrite", &args.shape).unwrap();
+        let dataset = Dataset::new(&args.shape, &schedule).unwrap();
+        let engine = Faulty { records: Mutex::default(), fault, calls: AtomicU64::new(0) };
+        let bench = Bench::new(&engine, &schedule.data, &dataset, 4);
+        let pace = rate.map(|rate| Pace::new(Instant::now(), rate, 1, 0, 1));
+        let share = Share { client: 0, clients: 1, operations, pace };
+        let outcome = Client::new(&bench, Rng::seed_from_u64(1)).run(share);
+        (outcome, bench.stop.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_commit_is_timed_from_when_its_first_write_was_due() {
+        // An operation is due every 20 ms: 4 of a commit take 60 ms, and the 2 of the last commit 20 ms.
+        let commits = in_batches(Fault::Nothing, 6, Some(50.0)).0.unwrap().latencies.all();
+        assert!(commits.operations == 2 && commits.max >= 59_900.0 && commits.p50 >= 19_900.0, "{commits:?}");
+    }
+
+    #[test]
+    fn a_failing_commit_stops_all_clients_and_so_does_the_last_one() {
+        for (operations, fails) in [(8, false), (9, false), (10, true), (12, true)] {
+            let (outcome, stops) = in_batches(Fault::FailsWrites, operations, None);
+            assert_eq!((outcome.is_err(), stops), (fails, fails), "{operations} operations");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::args::{Compare, CompareSet, Run};
 use crate::engine::{Durability, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::label::labels;
+use crate::latency::Summary;
 use crate::phase::SUSTAINED;
 use crate::plan::{Places, Shape};
 use crate::result::{EVEN, Outcome};
@@ -278,19 +279,19 @@ struct Figure {
 const FIGURES: [Figure; 10] = [
     Figure { title: "throughput", is_gain: true, of: |outcome| Some(outcome.ops_per_s) },
     Figure { title: "background", is_gain: true, of: |outcome| outcome.background_ops_per_s },
-    Figure { title: "p50", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p50) },
-    Figure { title: "p99", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p99) },
-    Figure { title: "p99.9", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.p999) },
-    Figure { title: "max", is_gain: false, of: |outcome| latency(outcome, outcome.latency_us.max) },
+    Figure { title: "p50", is_gain: false, of: |outcome| latency(outcome, |latency| latency.p50) },
+    Figure { title: "p99", is_gain: false, of: |outcome| latency(outcome, |latency| latency.p99) },
+    Figure { title: "p99.9", is_gain: false, of: |outcome| latency(outcome, |latency| latency.p999) },
+    Figure { title: "max", is_gain: false, of: |outcome| latency(outcome, |latency| latency.max) },
     Figure { title: "cpu", is_gain: false, of: |outcome| Some(outcome.cpu_s_per_million) },
     Figure { title: "write amp", is_gain: false, of: |outcome| outcome.write_amplification },
     Figure { title: "read amp", is_gain: false, of: |outcome| outcome.read_amplification },
     Figure { title: "space", is_gain: false, of: |outcome| Some(outcome.space_bytes as f64) },
 ];
 
-/// A latency of `outcome`; none if it has only one operation, whose throughput says the same.
-fn latency(outcome: &Outcome, latency: f64) -> Option<f64> {
-    (outcome.operations > 1).then_some(latency)
+/// A latency of `outcome`; none if it has none, or only one operation, whose throughput says the same.
+fn latency(outcome: &Outcome, of: fn(&Summary) -> f64) -> Option<f64> {
+    outcome.latency_us.as_ref().filter(|_| outcome.operations > 1).map(of)
 }
 
 /// The ratios of CleaveDB's figures to those of a rival, for the same work.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::disk::{Disk, DiskCounters, Disks};
+use crate::disk::{DiskCounters, Disks};
 use crate::engine::Dirs;
 use crate::failure::{Failure, Result};
 
@@ -36,15 +36,14 @@ impl Meter {
         let mut counters = Counters::now()?;
         counters.disks = self.disks.now()?;
         if self.by_device {
-            counters.device_bytes_read = counters.disks.iter().map(|disk| disk.bytes_read).sum();
-            counters.device_bytes_written = counters.disks.iter().map(|disk| disk.bytes_written).sum();
+            (counters.device_bytes_read, counters.device_bytes_written) = self.disks.bytes(&counters.disks);
         }
         Ok(counters)
     }
 
     /// The devices, in the order of [`Counters::disks`].
-    pub fn disks(&self) -> impl Iterator<Item = &Disk> {
-        self.disks.iter()
+    pub fn disks(&self) -> &Disks {
+        &self.disks
     }
 
     /// Writes back dirty pages if the devices count the bytes, because otherwise they would be counted later.
@@ -53,7 +52,9 @@ impl Meter {
     /// If the file system fails to sync.
     pub fn settle(&self, dirs: &Dirs) -> Result<()> {
         let sync = |dir: &Path| rustix::fs::syncfs(fs::File::open(dir)?).map_err(io::Error::from);
-        let mut dirs = dirs.all().filter(|_| self.by_device);
+        // A sync of a loop device writes to the file system with its image, which is then synced again.
+        let rounds = if self.disks.iter().any(|disk| !disk.carries.is_empty()) { 2 } else { 1 };
+        let mut dirs = (0..rounds).flat_map(|_| dirs.all()).filter(|_| self.by_device);
         dirs.try_for_each(|dir| sync(dir).map_err(Failure::because(format!("cannot sync {}", dir.display()))))
     }
 

@@ -1,15 +1,21 @@
 //! Counters of the block devices of a run's directories, from /proc/diskstats: busy time and bytes, of all processes. Read
 //! by the meter in `counters.rs`.
+//!
+//! The kernel counts a request to a loop device again for the device that carries its image. If both are devices of the
+//! run, the bytes of the loop device are subtracted from those of its carrier, and totals count the carrier only.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
 
 /// The unit of /proc/diskstats, independent of the device's sector size.
 const SECTOR_BYTES: u64 = 512;
+
+/// The most loop devices on top of each other that are resolved.
+const LOOPS_MAX: usize = 8;
 
 /// The block devices below directories; empty if one of them is unknown.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +30,10 @@ pub struct Disk {
     pub name: String,
     /// The names of the directories on it.
     pub directories: Vec<&'static str>,
+    /// The names of the directories on loop devices whose images are on it.
+    pub carries: Vec<&'static str>,
+    /// The position of the device with its image, if that is a device of the run.
+    carrier: Option<usize>,
 }
 
 /// Totals of one device.
@@ -42,8 +52,8 @@ impl Disks {
     pub fn of<'a>(dirs: impl Iterator<Item = (&'static str, &'a Path)>) -> Disks {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let (stats, mounts) = (read("/proc/diskstats"), read("/proc/self/mountinfo"));
-        let number = |dir: &Path| {
-            let device = fs::metadata(dir).ok()?.dev();
+        let number = |path: &Path| {
+            let device = fs::metadata(path).ok()?.dev();
             let own = (rustix::fs::major(device), rustix::fs::minor(device));
             // The number of a file system on several devices, or on top of another one, is not that of a block device.
             let number = counters(&stats, own).map(|_| own).or_else(|| source(&mounts, own))?;
@@ -54,15 +64,46 @@ impl Disks {
             let Some(number) = number(dir) else { return Disks::default() };
             match disks.iter_mut().find(|disk| disk.number == number) {
                 Some(disk) => disk.directories.push(directory),
-                None => disks.push(Disk { number, name: name(&stats, number), directories: vec![directory] }),
+                None => disks.push(Disk {
+                    number,
+                    name: name(&stats, number),
+                    directories: vec![directory],
+                    carries: Vec::new(),
+                    carrier: None,
+                }),
             }
         }
-        Disks(disks)
+        let below = |(major, minor): (u32, u32)| {
+            let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+            // A partition of a loop device is a directory in that of the device.
+            number(&image(&device).or_else(|| image(&device.join("..")))?)
+        };
+        Disks(with_carriers(disks, below))
     }
 
     /// Each of them, in the order of [`Disks::now`].
     pub fn iter(&self) -> impl Iterator<Item = &Disk> {
         self.0.iter()
+    }
+
+    /// The sums of the bytes read and written in `counters`, each request counted once.
+    pub fn bytes(&self, counters: &[DiskCounters]) -> (u64, u64) {
+        let lowest = self.0.iter().zip(counters).filter(|(disk, _)| disk.carrier.is_none());
+        lowest.fold((0, 0), |(read, written), (_, one)| (read + one.bytes_read, written + one.bytes_written))
+    }
+
+    /// What each device did between two readings: its busy time, and its bytes without those of the loop devices that it
+    /// carries. The difference is exact if a loop device has direct I/O; otherwise the page cache delays its writes.
+    pub fn between(&self, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskCounters> {
+        let all: Vec<DiskCounters> = before.iter().zip(after).map(|(before, after)| after.since(before)).collect();
+        let mut own = all.clone();
+        for (disk, used) in self.0.iter().zip(&all) {
+            if let Some(carrier) = disk.carrier {
+                own[carrier].bytes_read = own[carrier].bytes_read.saturating_sub(used.bytes_read);
+                own[carrier].bytes_written = own[carrier].bytes_written.saturating_sub(used.bytes_written);
+            }
+        }
+        own
     }
 
     /// Whether they are known.
@@ -84,6 +125,42 @@ impl Disks {
         let totals = |Disk { number, .. }: &Disk| counters(&stats, *number).ok_or_else(|| gone(number));
         self.0.iter().map(totals).collect()
     }
+}
+
+impl DiskCounters {
+    /// The difference to `earlier`.
+    fn since(&self, earlier: &DiskCounters) -> DiskCounters {
+        DiskCounters {
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
+            busy: self.busy.saturating_sub(earlier.busy),
+        }
+    }
+}
+
+/// Finds the carrier of each of `disks`: the first of them among the devices below it, where the device with the image of
+/// a loop device is `below` that.
+fn with_carriers(mut disks: Vec<Disk>, below: impl Fn((u32, u32)) -> Option<(u32, u32)>) -> Vec<Disk> {
+    for position in 0..disks.len() {
+        let mut chain = std::iter::successors(below(disks[position].number), |number| below(*number)).take(LOOPS_MAX);
+        let carrier = chain.find_map(|number| disks.iter().position(|disk| disk.number == number));
+        disks[position].carrier = carrier;
+    }
+    for position in 0..disks.len() {
+        let directories = disks[position].directories.clone();
+        let mut above = position;
+        while let Some(carrier) = disks[above].carrier {
+            disks[carrier].carries.extend(&directories);
+            above = carrier;
+        }
+    }
+    disks
+}
+
+/// The image of the loop device with this directory in /sys; none if it is another device, or detached.
+pub fn image(device: &Path) -> Option<PathBuf> {
+    let file = fs::read_to_string(device.join("loop/backing_file")).ok()?;
+    Some(file.trim_end().trim_end_matches(" (deleted)").into())
 }
 
 /// The fields of the line of device `number` in the text of /proc/diskstats.
@@ -133,6 +210,52 @@ mod tests {
         assert_eq!(counters(STATS, (7, 0)), Some(DiskCounters::default()));
         assert_eq!(counters(STATS, (254, 1)), None);
         assert_eq!([name(STATS, (254, 0)), name(STATS, (7, 0))], ["vda", "loop0"]);
+    }
+
+    fn disk(minor: u32, directory: &'static str) -> Disk {
+        let directories = vec![directory];
+        Disk { number: (7, minor), name: format!("loop{minor}"), directories, carries: Vec::new(), carrier: None }
+    }
+
+    fn counted(bytes_read: u64, bytes_written: u64, ms: u64) -> DiskCounters {
+        DiskCounters { bytes_read, bytes_written, busy: Duration::from_millis(ms) }
+    }
+
+    #[test]
+    fn a_loop_device_is_on_the_next_device_of_the_run_below_its_image() {
+        // The image of loop 3 is on loop 2, whose image is on loop 1, and so on; the last one is not a loop device.
+        let below = |(major, minor): (u32, u32)| minor.checked_sub(1).map(|minor| (major, minor));
+        let disks = with_carriers(vec![disk(3, "slow"), disk(0, "main"), disk(1, "fast")], below);
+        assert_eq!(disks.iter().map(|disk| disk.carrier).collect::<Vec<_>>(), [Some(2), None, Some(1)]);
+        let carried: Vec<&[&str]> = disks.iter().map(|disk| &disk.carries[..]).collect();
+        assert_eq!(carried, [&[][..], &["slow", "fast"], &["slow"]]);
+        let elsewhere = with_carriers(vec![disk(3, "slow"), disk(5, "fast")], |_| Some((254, 0)));
+        assert!(elsewhere.iter().all(|disk| disk.carrier.is_none() && disk.carries.is_empty()));
+    }
+
+    #[test]
+    fn bytes_of_a_loop_device_are_not_those_of_its_carrier_and_count_once() {
+        let below = |number| (number == (7, 1)).then_some((7, 0));
+        let disks = Disks(with_carriers(vec![disk(0, "fast"), disk(1, "slow"), disk(9, "main")], below));
+        let before = [counted(100, 200, 10), counted(30, 20, 5), counted(1, 2, 0)];
+        let after = [counted(180, 300, 90), counted(80, 95, 65), counted(4, 6, 1)];
+        let own = disks.between(&before, &after);
+        assert_eq!(own, [counted(30, 25, 80), counted(50, 75, 60), counted(3, 4, 1)]);
+        assert_eq!(disks.bytes(&after), (184, 306));
+        // The page cache has not written it back yet.
+        let delayed = disks.between(&before, &[before[0], after[1], before[2]]);
+        assert_eq!(delayed[0], counted(0, 0, 0));
+    }
+
+    #[test]
+    fn the_image_of_a_loop_device_is_its_backing_file() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(image(dir.path()), None);
+        fs::create_dir(dir.path().join("loop")).unwrap();
+        for line in ["/tmp/a b.img\n", "/tmp/a b.img (deleted)\n"] {
+            fs::write(dir.path().join("loop/backing_file"), line).unwrap();
+            assert_eq!(image(dir.path()), Some("/tmp/a b.img".into()));
+        }
     }
 
     #[test]

@@ -109,7 +109,11 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let mut outcomes = Vec::new();
     for (phase, measured) in schedule.phases.iter().zip(&measured) {
         let workload = phase.name.clone();
-        outcomes.push(Outcome { workload, open_s, ..outcome(plan, &kind, &dataset, &meter, measured)? });
+        outcomes.push(Outcome {
+            workload,
+            open_s,
+            ..outcome(plan, &kind, &dataset, &meter, &phase.workload, measured)?
+        });
     }
     if let Some(last) = outcomes.last_mut() {
         last.value_space = value_space;
@@ -243,7 +247,14 @@ impl Bed<'_> {
 }
 
 /// The outcome of one phase; its name, the time to open the store and the space of values are left out.
-fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured: &Measured) -> Result<Outcome> {
+fn outcome(
+    plan: &Plan,
+    kind: &Kind,
+    dataset: &Dataset,
+    meter: &Meter,
+    workload: &Workload,
+    measured: &Measured,
+) -> Result<Outcome> {
     let (shape, used, work) = (&plan.shape, &measured.used, &measured.work);
     let (tally, series) = (&work.tally, &work.series);
     let elapsed_s = work.elapsed.as_secs_f64();
@@ -251,6 +262,8 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
     let background_operations: u64 = background.values().map(|summary| summary.operations).sum();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(background);
+    // One sample of a commit stands for many operations, and one of a read for one.
+    let has_mixed_samples = shape.batch > 1 && workload.is_partly_batched();
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
     let (key_size, value_size) = dataset.source.mean_lengths();
     let of_device = |device: &DeviceUse| DeviceUse { busy: Band::of(&device.busy_per_second), ..device.clone() };
@@ -277,7 +290,7 @@ fn outcome(plan: &Plan, kind: &Kind, dataset: &Dataset, meter: &Meter, measured:
         elapsed_with_flush_s: measured.elapsed_with_flush_s,
         open_s: 0.0,
         recover_s: None,
-        latency_us: tally.latencies.all(),
+        latency_us: (!has_mixed_samples).then(|| tally.latencies.all()),
         latency_by_op,
         per_second: series.operations.clone(),
         cpu_per_second: series.counters.iter().map(|second| second.cpu_user_s + second.cpu_sys_s).collect(),

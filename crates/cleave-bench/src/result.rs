@@ -53,8 +53,10 @@ pub struct Outcome {
     /// `--recover`, or if the workload wrote nothing.
     #[serde(default)]
     pub recover_s: Option<f64>,
-    /// Latency of all operations except those of a background client; in an open loop since the operation was due.
-    pub latency_us: Summary,
+    /// Latency of all operations except those of a background client; in an open loop since the operation was due. With
+    /// `--batch` that of commits; none if other operations than commits are measured too.
+    #[serde(default)]
+    pub latency_us: Option<Summary>,
     /// Latency by kind of operation; those of a background client have the suffix `-background`.
     pub latency_by_op: BTreeMap<String, Summary>,
     /// Operations completed in each second; the last second is usually incomplete.
@@ -94,7 +96,7 @@ pub struct Outcome {
     /// Whose counters give the device bytes: those of the `process`, or of the `device` (`--own-device`).
     #[serde(default = "by_process")]
     pub counted_by: String,
-    /// Complete seconds with less than a tenth of the mean throughput.
+    /// Complete seconds with less than a tenth of the mean throughput; with `--bursts` both are those of the time that is ON.
     pub stall_seconds: u64,
     /// The longest time without a completed operation, to 10 ms.
     pub longest_stall_s: f64,

@@ -17,7 +17,7 @@ use crate::usage::{DeviceUse, DirectoryUse};
 const TICK: Duration = Duration::from_millis(10);
 /// The directory of the fast tier is looked at after this many of them.
 const FAST_TICKS: u32 = 5;
-/// A second below this fraction of the mean is a stall.
+/// A second below this fraction of the mean is a stall (see [`stalls`]).
 const STALL: f64 = 0.1;
 
 /// Figures for each second.
@@ -105,7 +105,7 @@ impl Series {
     ) -> Result<Series> {
         let mut series = Series {
             directories: dirs.named().map(|(name, _)| DirectoryUse::of(name)).collect(),
-            devices: meter.disks().map(DeviceUse::of).collect(),
+            devices: meter.disks().iter().map(DeviceUse::of).collect(),
             bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             ..Series::default()
@@ -129,10 +129,8 @@ impl Series {
             if finished || now - clock.start >= second {
                 let (counters_now, elapsed) = (meter.now()?, now - sampled_at);
                 let used = counters_now.since(&counters);
-                let disks = counters.disks.iter().zip(&counters_now.disks);
-                for (device, (before, after)) in series.devices.iter_mut().zip(disks) {
-                    device.push(before, after, elapsed);
-                }
+                let by_disk = meter.disks().between(&counters.disks, &counters_now.disks);
+                series.devices.iter_mut().zip(&by_disk).for_each(|(device, used)| device.push(used, elapsed));
                 if let Some(memory) = engine.memory() {
                     series.memory_max = Some(series.memory_max.map_or(memory, |max| max.max(memory)));
                 }
@@ -160,25 +158,31 @@ impl Series {
         (0..self.operations.len()).map(of_second).collect()
     }
 
-    /// Complete seconds in which the load was on, with less than a tenth of the mean throughput; none if that is less than one operation per second.
+    /// The number of [`stalls`] of a run that took `elapsed`.
     pub fn stall_seconds(&self, elapsed: Duration) -> u64 {
-        let mean = self.operations.iter().sum::<u64>() as f64 / elapsed.as_secs_f64();
-        if mean < 1.0 {
-            return 0;
-        }
-        self.whole_seconds().filter(|&operations| (operations as f64) < mean * STALL).count() as u64
+        stalls(&self.operations, elapsed, self.bursts).len() as u64
     }
 
     /// Operations in the slowest complete second in which the load was on, or all operations if there is none.
     pub fn lowest_second(&self) -> u64 {
-        self.whole_seconds().min().unwrap_or_else(|| self.operations.iter().sum())
+        let slowest = whole_seconds(&self.operations, self.bursts).map(|(_, operations)| operations).min();
+        slowest.unwrap_or_else(|| self.operations.iter().sum())
     }
+}
 
-    fn whole_seconds(&self) -> impl Iterator<Item = u64> {
-        let whole = self.operations.split_last().map_or(&[][..], |(_, whole)| whole).iter().enumerate();
-        let is_on = |second| self.bursts.is_none_or(|bursts| bursts.is_on_in(second));
-        whole.filter(move |(second, _)| is_on(*second)).map(|(_, &operations)| operations)
-    }
+/// The complete seconds in which the load was on, with less than a tenth of the mean throughput of the time that it was on;
+/// none if that mean is less than one operation per second.
+pub fn stalls(per_second: &[u64], elapsed: Duration, bursts: Option<Bursts>) -> Vec<usize> {
+    let on = bursts.map_or(elapsed, |bursts| bursts.on_in(elapsed));
+    let mean = per_second.iter().sum::<u64>() as f64 / on.as_secs_f64();
+    let stalled = |&(_, operations): &(usize, u64)| mean >= 1.0 && (operations as f64) < mean * STALL;
+    whole_seconds(per_second, bursts).filter(stalled).map(|(second, _)| second).collect()
+}
+
+/// The complete seconds in which the load was on, with their operations.
+fn whole_seconds(per_second: &[u64], bursts: Option<Bursts>) -> impl Iterator<Item = (usize, u64)> {
+    let whole = per_second.split_last().map_or(&[][..], |(_, whole)| whole).iter().copied().enumerate();
+    whole.filter(move |&(second, _)| bursts.is_none_or(|bursts| bursts.is_on_in(second)))
 }
 
 /// A progress bar, drawn if stderr is a terminal.
@@ -204,7 +208,9 @@ mod tests {
         assert_eq!(Series { operations: vec![7], ..Series::default() }.lowest_second(), 7);
         let bursts = "1,2".parse().ok();
         let series = Series { operations: vec![1000, 20, 0, 900, 0, 0, 40, 9], bursts, ..Series::default() };
-        assert_eq!((series.stall_seconds(Duration::from_secs(4)), series.lowest_second()), (1, 40));
+        // The mean of the 3 seconds that were on is 656; that of all 8 would make no second a stall.
+        assert_eq!((series.stall_seconds(Duration::from_secs(8)), series.lowest_second()), (1, 40));
+        assert_eq!(stalls(&series.operations, Duration::from_secs(8), bursts), [6]);
     }
 
     #[test]

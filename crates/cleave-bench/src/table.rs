@@ -4,8 +4,10 @@ use std::io::{self, Write};
 
 use crate::engine::Merges;
 use crate::label::labels;
+use crate::latency::Summary;
 use crate::result::Outcome;
 use crate::size;
+use crate::usage::busy_percent;
 use crate::workload::Operation;
 
 /// Column titles; the first two columns are text and left-aligned.
@@ -29,9 +31,7 @@ const EXTRA: [Extra; 6] = [
 
 /// Mean utilisation of the device of `directory`, in percent; none without tiers.
 fn busy(outcome: &Outcome, directory: &str) -> Option<f64> {
-    let mut devices = outcome.devices.iter().filter(|_| has_tiers(outcome));
-    let device = devices.find(|device| device.directories.split('+').any(|name| name == directory))?;
-    device.busy.map(|band| band.mean * 100.0)
+    busy_percent(&outcome.devices, directory).filter(|_| has_tiers(outcome))
 }
 
 fn has_tiers(outcome: &Outcome) -> bool {
@@ -93,7 +93,9 @@ pub fn grid(rows: &[Vec<String>], texts: usize, out: &mut dyn Write) -> io::Resu
 
 /// The cells of one row, for the run called `label`.
 pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
-    let latency = &outcome.latency_us;
+    let latency = |of: fn(&Summary) -> f64, digits: usize| {
+        outcome.latency_us.as_ref().map_or("-".to_owned(), |latency| format!("{:.digits$}", of(latency)))
+    };
     let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let space = (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
@@ -106,11 +108,11 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         engine,
         format!("{:.0}", outcome.ops_per_s),
         outcome.lowest_second.to_string(),
-        format!("{:.1}", latency.mean),
-        format!("{:.1}", latency.p50),
-        format!("{:.1}", latency.p99),
-        format!("{:.1}", latency.p999),
-        format!("{:.0}", latency.max),
+        latency(|latency| latency.mean, 1),
+        latency(|latency| latency.p50, 1),
+        latency(|latency| latency.p99, 1),
+        latency(|latency| latency.p999, 1),
+        latency(|latency| latency.max, 0),
         outcome.stall_seconds.to_string(),
         format!("{cpu_us:.2}"),
         ratio(outcome.write_amplification),

@@ -10,15 +10,18 @@ use crate::disk::{Disk, DiskCounters};
 /// The use of one device, by all processes. The names of the fields are a stable public format.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceUse {
-    /// The kernel's name. Requests to a loop device also count for the device with its image.
+    /// The kernel's name.
     pub device: String,
     /// The directories of the run on it: `main`, `fast` and `slow`, joined with `+`.
     pub directories: String,
-    /// The fraction of each second in which it was busy.
+    /// The directories of the run on loop devices whose images are on it, joined with `+`; empty if there are none.
+    #[serde(default)]
+    pub carries: String,
+    /// The fraction of each second in which it was busy, also for the loop devices that it carries.
     pub busy_per_second: Vec<f64>,
-    /// Bytes read in each second.
+    /// Bytes read in each second, without those for the loop devices that it carries.
     pub bytes_read_per_second: Vec<u64>,
-    /// Bytes written in each second.
+    /// Bytes written in each second, without those for the loop devices that it carries.
     pub bytes_written_per_second: Vec<u64>,
     /// `busy_per_second` over complete seconds; none if there are none.
     pub busy: Option<Band>,
@@ -51,21 +54,29 @@ pub struct DirectoryUse {
 impl DeviceUse {
     /// The use of `disk` before the first second.
     pub fn of(disk: &Disk) -> DeviceUse {
-        let (device, directories) = (disk.name.clone(), disk.directories.join("+"));
-        DeviceUse { device, directories, ..DeviceUse::default() }
+        let [directories, carries] = [&disk.directories, &disk.carries].map(|names| names.join("+"));
+        DeviceUse { device: disk.name.clone(), directories, carries, ..DeviceUse::default() }
     }
 
-    /// Appends a second that took `elapsed`, with the totals before and after it.
-    pub fn push(&mut self, before: &DiskCounters, after: &DiskCounters, elapsed: Duration) {
-        let busy = after.busy.saturating_sub(before.busy).as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+    /// Appends a second that took `elapsed`, in which it was used this much.
+    pub fn push(&mut self, used: &DiskCounters, elapsed: Duration) {
+        let busy = used.busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
         self.busy_per_second.push(busy.min(1.0));
-        self.bytes_read_per_second.push(after.bytes_read.saturating_sub(before.bytes_read));
-        self.bytes_written_per_second.push(after.bytes_written.saturating_sub(before.bytes_written));
+        self.bytes_read_per_second.push(used.bytes_read);
+        self.bytes_written_per_second.push(used.bytes_written);
     }
 
-    /// Its name in tables: `slow (loop0)`.
+    /// Its name in tables: `slow (loop0)`, or `fast (vda, busy with slow too)`.
     pub fn name(&self) -> String {
-        format!("{} ({})", self.directories, self.device)
+        match self.carries.is_empty() {
+            true => format!("{} ({})", self.directories, self.device),
+            false => format!("{} ({}, busy with {} too)", self.directories, self.device, self.carries),
+        }
+    }
+
+    /// Whether it is the device of `directory`.
+    pub fn has(&self, directory: &str) -> bool {
+        self.directories.split('+').any(|name| name == directory)
     }
 }
 
@@ -99,6 +110,13 @@ impl DirectoryUse {
     }
 }
 
+/// Mean utilisation of the device of `directory`, in percent. None if it is unknown, or includes the requests to a loop
+/// device of the run.
+pub fn busy_percent(devices: &[DeviceUse], directory: &str) -> Option<f64> {
+    let device = devices.iter().find(|device| device.has(directory))?;
+    device.busy.filter(|_| device.carries.is_empty()).map(|band| band.mean * 100.0)
+}
+
 /// The fraction of each second in which the busiest device was busy; empty without devices.
 pub fn busiest_device(devices: &[DeviceUse]) -> Vec<f64> {
     let seconds = devices.iter().map(|device| device.busy_per_second.len()).max().unwrap_or(0);
@@ -121,14 +139,29 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_the_difference_of_totals_and_at_most_all_of_it() {
-        let totals =
+    fn a_device_is_busy_for_at_most_all_of_a_second() {
+        let used =
             |ms, bytes| DiskCounters { busy: Duration::from_millis(ms), bytes_read: bytes, bytes_written: 2 * bytes };
         let mut device = DeviceUse::default();
-        device.push(&totals(100, 5), &totals(350, 9), Duration::from_secs(1));
-        device.push(&totals(350, 9), &totals(1850, 9), Duration::from_secs(1));
+        device.push(&used(250, 4), Duration::from_secs(1));
+        device.push(&used(1500, 0), Duration::from_secs(1));
         assert_eq!(device.busy_per_second, [0.25, 1.0]);
         assert_eq!((device.bytes_read_per_second, device.bytes_written_per_second), (vec![4, 0], vec![8, 0]));
+    }
+
+    #[test]
+    fn a_device_with_the_image_of_another_has_no_utilisation_of_its_own() {
+        let device = |directories: &str, carries: &str| DeviceUse {
+            device: "vda".to_owned(),
+            directories: directories.to_owned(),
+            carries: carries.to_owned(),
+            busy: Some(Band { mean: 0.5, p5: 0.0, p95: 1.0 }),
+            ..DeviceUse::default()
+        };
+        let devices = [device("main+fast", "slow"), device("slow", "")];
+        assert_eq!(["fast", "slow", "other"].map(|name| busy_percent(&devices, name)), [None, Some(50.0), None]);
+        assert_eq!(busy_percent(&[device("main+fast", "")], "fast"), Some(50.0));
+        assert_eq!(devices.each_ref().map(DeviceUse::name), ["main+fast (vda, busy with slow too)", "slow (vda)"]);
     }
 
     #[test]

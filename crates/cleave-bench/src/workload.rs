@@ -44,6 +44,11 @@ impl Operation {
             Operation::Settle => "settle",
         }
     }
+
+    /// Whether `--batch` commits several of them together.
+    pub fn is_batched(self) -> bool {
+        matches!(self, Operation::Update | Operation::Insert)
+    }
 }
 
 /// The number of records that a scan reads.
@@ -121,6 +126,12 @@ impl Workload {
     /// Whether a client of it may perform `operation`.
     pub fn has(&self, operation: Operation) -> bool {
         self.mix.iter().any(|&(other, weight)| other == operation && weight > 0)
+    }
+
+    /// Whether `--batch` makes commits of some of its operations while it executes others one by one.
+    pub fn is_partly_batched(&self) -> bool {
+        let has = |is_batched| self.mix.iter().any(|&(other, weight)| other.is_batched() == is_batched && weight > 0);
+        has(true) && has(false)
     }
 }
 
@@ -225,6 +236,15 @@ fn reads(name: &str, percent: &str) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_workload_is_partly_batched_if_it_also_does_other_operations() {
+        let is_partly = |name| find(name).unwrap().is_partly_batched();
+        assert!(["ycsb-a", "ycsb-d", "ycsb-e", "mixed", "mixed:50"].into_iter().all(is_partly));
+        assert!(
+            !["fillseq", "overwrite", "mixed:0", "mixed:100", "ycsb-f", "readwhilewriting"].into_iter().any(is_partly)
+        );
+    }
 
     #[test]
     fn every_name_is_a_workload_and_other_names_are_not() {

@@ -9,6 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cleave-bench")).args(arguments).output().unwrap()
 }
@@ -106,6 +108,32 @@ fn the_device_of_a_paper_is_removed_by_an_interruption() {
     assert_eq!(output.status.code(), Some(130), "{}", error(&output));
     assert_eq!(entries(dir.path()), Vec::<String>::new(), "{}", error(&output));
     assert!(!mounted() && loops_of(dir.path()).is_empty());
+}
+
+#[test]
+fn a_device_on_the_disk_of_the_fast_tier_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let [slow, fast, json] =
+        ["slow", "fast", "out.json"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    if !is_possible() || !bench(&["device", "up", "--dir", &slow, "--bytes", "256M"]).status.success() {
+        return;
+    }
+    let sizes = ["run", "--workload", "fillrandom", "--records", "3000", "--rate", "2000", "--json", &json];
+    let places = ["--dir", &fast, "--fast", &fast, "--slow", &slow, "--fast-bytes", "64M", "--own-device"];
+    let output = bench(&[&sizes[..], &places].concat());
+    let down = bench(&["device", "down", "--dir", &slow]);
+    assert!(down.status.success(), "{}", error(&down));
+    if error(&output).contains("--own-device: the block device") {
+        return; // The fast tier is in memory.
+    }
+    assert!(output.status.success(), "{}", error(&output));
+    let outcomes: Vec<Value> = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let devices = outcomes[0]["devices"].as_array().unwrap();
+    let names: Vec<[&str; 2]> =
+        devices.iter().map(|device| ["directories", "carries"].map(|field| device[field].as_str().unwrap())).collect();
+    assert_eq!(names, [["main+fast", "slow"], ["slow", ""]]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("slow %") && !table.contains("fast %"), "{table}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{engines, number, refuse, run};
+use common::{engines, number, refuse, run, succeed};
 
 #[test]
 fn bursts_follow_their_schedule_in_each_phase() {
@@ -33,6 +33,10 @@ fn batches_write_the_same_records_in_fewer_commits() {
     for outcome in run(&[&work[..], &how].concat()) {
         assert_eq!(number(&outcome, "operations"), 400, "{outcome}");
         let commits = |name: &str| outcome["latency_by_op"][name]["operations"].as_u64().unwrap_or(0);
+        // Samples of commits and of reads are not mixed.
+        let has_reads = !outcome["workload"].as_str().unwrap().starts_with("fill");
+        assert_eq!(outcome["latency_us"].is_null(), has_reads, "{outcome}");
+        assert_eq!(outcome["latency_by_op"]["read"]["p99"].is_number(), has_reads, "{outcome}");
         match outcome["workload"].as_str().unwrap() {
             // Three clients with 134, 133 and 133 writes.
             "fillrandom" => assert_eq!(commits("update"), 27),
@@ -41,6 +45,9 @@ fn batches_write_the_same_records_in_fewer_commits() {
             _ => assert!(commits("insert") + commits("update") <= 12, "{outcome}"),
         }
     }
+    let table = succeed(&["run", "--workload", "ycsb-a", "--records", "200", "--batch", "8"]);
+    let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[4..9], ["-"; 5], "{table}");
     refuse(&["run", "--workload", "fillseq", "--batch", "0"], "--batch");
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trace.csv");
     refuse(&["run", "--workload", "trace", "--input", trace, "--batch", "2"], "--batch");

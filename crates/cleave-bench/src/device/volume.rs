@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disk;
 use crate::failure::{Failure, Result};
 
 /// A mount point and the image below it.
@@ -100,9 +101,8 @@ impl Volume {
     pub fn device(&self) -> Option<String> {
         let devices = fs::read_dir("/sys/block").ok()?;
         devices.flatten().find_map(|device| {
-            let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-            let file = file.trim_end().trim_end_matches(" (deleted)");
-            (Path::new(file) == self.image).then(|| device.file_name().to_string_lossy().into_owned())
+            let is_it = disk::image(&device.path())? == self.image;
+            is_it.then(|| device.file_name().to_string_lossy().into_owned())
         })
     }
 

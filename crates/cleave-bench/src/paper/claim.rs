@@ -116,10 +116,12 @@ impl Claim {
             }
             Over::Ours(_) | Over::Nothing => (!has(ours, OURS)).then_some(OURS),
         };
+        let of_device = ours.iter().chain(theirs).find_map(|outcome| metric.missing_in(outcome));
         self.waits_for = match (self.measured, missing) {
             (Some(_), _) => None,
             (None, Some(name)) if engines::find(name).is_err() => Some(format!("needs --features {name}")),
             (None, Some(name)) => Some(format!("needs --engine with {name}")),
+            (None, None) if of_device.is_some() => of_device.map(str::to_owned),
             (None, None) => Some("needs a longer run: a larger --scale".to_owned()),
         };
     }

@@ -6,7 +6,7 @@ use crate::engine::ValueGroup;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
-use crate::usage::DeviceUse;
+use crate::usage::{DeviceUse, busy_percent};
 
 /// One paper.
 pub struct Paper {
@@ -196,19 +196,16 @@ impl Metric {
         let mebibytes = |bytes: u64| Some(bytes as f64 / f64::from(1 << 20));
         match self {
             Metric::Throughput => Some(outcome.ops_per_s),
-            Metric::Mean => Some(outcome.latency_us.mean),
-            Metric::P90 => Some(outcome.latency_us.p90),
-            Metric::P99 => Some(outcome.latency_us.p99),
+            Metric::Mean => outcome.latency_us.as_ref().map(|latency| latency.mean),
+            Metric::P90 => outcome.latency_us.as_ref().map(|latency| latency.p90),
+            Metric::P99 => outcome.latency_us.as_ref().map(|latency| latency.p99),
             Metric::P50Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p50),
             Metric::P99Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p99),
             Metric::LowestSecond => (outcome.per_second.len() > 1).then_some(outcome.lowest_second as f64),
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
-            Metric::Device(directory) => {
-                let is_below = |device: &&DeviceUse| device.directories.split('+').any(|name| name == directory);
-                outcome.devices.iter().find(is_below)?.busy.map(|band| band.mean * 100.0)
-            }
+            Metric::Device(directory) => busy_percent(&outcome.devices, directory),
             Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
             Metric::BusierBand => outcome.busier.map(|band| (band.p95 - band.p5) * 100.0),
             Metric::FastShare => {
@@ -233,6 +230,18 @@ impl Metric {
                 let bytes: u64 = space.groups.iter().map(|group| group.bytes).sum();
                 Some(bytes as f64 * 100.0 / space.space_bytes as f64)
             }
+        }
+    }
+
+    /// Why `outcome` cannot have this figure even if it is a long run.
+    pub fn missing_in(self, outcome: &Outcome) -> Option<&'static str> {
+        let is_shared = |directory: &str| {
+            let is_it = |device: &DeviceUse| device.has(directory) && !device.carries.is_empty();
+            outcome.devices.iter().any(is_it)
+        };
+        match self {
+            Metric::Device(directory) if is_shared(directory) => Some("needs tiers on two devices"),
+            _ => None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use cleavedb::limits::FAST_BYTES_MIN;
 
 use crate::args::DeviceUp;
+use crate::disk::Disks;
 use crate::failure::{Failure, Result};
 use crate::plan::Places;
 use crate::scratch::{self, Home};
@@ -50,10 +51,7 @@ impl Tiers {
             true => "slow tier: a throttled device, all engines with direct I/O".to_owned(),
             false => "slow tier: a plain directory, not throttled".to_owned(),
         });
-        let number = |dir: &Path| fs::metadata(dir).map(|metadata| metadata.dev()).ok();
-        if number(&fast) == number(&slow) {
-            notes.push("both tiers are on one device, so their utilisation is measured together".to_owned());
-        }
+        notes.extend(shared_note(&fast, &slow));
         let share = data / 100 * fast_percent;
         let fast_bytes = asked.fast_bytes.unwrap_or_else(|| share.max(FAST_BYTES_MIN));
         notes.push(fast_note(fast_bytes, data, asked.fast_bytes.is_none() && share < FAST_BYTES_MIN));
@@ -92,6 +90,21 @@ fn create_slow(slow: &Path, data: u64) -> Result<Option<String>> {
             Ok(Some(format!("no throttled device: {failure}")))
         }
     }
+}
+
+/// The note if both tiers are on one device, or the image of one's loop device is on the device of the other.
+fn shared_note(fast: &Path, slow: &Path) -> Option<String> {
+    let number = |dir: &Path| fs::metadata(dir).map(|metadata| metadata.dev()).ok();
+    if number(fast) == number(slow) {
+        return Some("both tiers are on one device, so their utilisation is measured together".to_owned());
+    }
+    let disks = Disks::of([("fast", fast), ("slow", slow)].into_iter());
+    let carrier = disks.iter().find(|disk| !disk.carries.is_empty())?;
+    let (name, below, image) = (&carrier.name, carrier.directories.join("+"), carrier.carries.join("+"));
+    Some(format!(
+        "both tiers are on one device: {name} has the {below} tier and the image of the {image} tier, so the utilisation \
+         of the {below} tier is not measured"
+    ))
 }
 
 fn fast_note(fast_bytes: u64, data: u64, is_raised: bool) -> String {

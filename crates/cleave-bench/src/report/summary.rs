@@ -16,8 +16,8 @@ struct Kind {
 
 const KINDS: [Kind; 6] = [
     Kind { title: "throughput", higher_is_better: true, value: |outcome| Some(outcome.ops_per_s) },
-    Kind { title: "P50", higher_is_better: false, value: |outcome| Some(outcome.latency_us.p50) },
-    Kind { title: "P99", higher_is_better: false, value: |outcome| Some(outcome.latency_us.p99) },
+    Kind { title: "P50", higher_is_better: false, value: |outcome| Some(outcome.latency_us.as_ref()?.p50) },
+    Kind { title: "P99", higher_is_better: false, value: |outcome| Some(outcome.latency_us.as_ref()?.p99) },
     Kind { title: "CPU", higher_is_better: false, value: |outcome| Some(outcome.cpu_s_per_million) },
     Kind { title: "write amplification", higher_is_better: false, value: |outcome| outcome.write_amplification },
     Kind { title: "space", higher_is_better: false, value: |outcome| Some(outcome.space_bytes as f64) },

@@ -1,6 +1,7 @@
 //! The section of one workload with its charts: throughput, latency, stalls, CPU, device, space, memory.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::bars::{Bar, bars};
 use super::html::escape;
@@ -9,7 +10,7 @@ use super::number::{short, time, times};
 use super::runs::{Entry, Group};
 use crate::pace::Bursts;
 use crate::result::Outcome;
-use crate::series::Spread;
+use crate::series::{Spread, stalls};
 use crate::size;
 use crate::tuning::Setting;
 use crate::usage::DirectoryUse;
@@ -59,10 +60,10 @@ fn throughput(entries: &[Entry<'_>]) -> String {
 
 fn latency(entries: &[Entry<'_>]) -> String {
     let percentiles = |entry: &Entry<'_>| {
-        let latency = &entry.outcome.latency_us;
-        line(entry, vec![latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max])
+        let latency = entry.outcome.latency_us.as_ref()?;
+        Some(line(entry, vec![latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max]))
     };
-    let lines: Vec<Line> = entries.iter().map(percentiles).collect();
+    let lines: Vec<Line> = entries.iter().filter_map(percentiles).collect();
     let names = ["P50", "P90", "P99", "P99.9", "P99.99", "max"];
     named("Latency, logarithmic scale", "", &lines, &names, time)
 }
@@ -73,13 +74,12 @@ fn over_time(entries: &[Entry<'_>]) -> String {
         let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
         let bursts: Option<Bursts> =
             serde_json::from_value(entry.outcome.settings["options"]["bursts"].clone()).ok().flatten();
-        let is_on = |second: usize| bursts.is_none_or(|bursts| bursts.is_on_in(second));
-        let stalled = |&(second, count): &(usize, &f64)| is_on(second) && *count < entry.outcome.ops_per_s / 10.0;
-        let marks = values.iter().enumerate().filter(stalled).map(|(second, _)| second).collect();
+        let elapsed = Duration::try_from_secs_f64(entry.outcome.elapsed_s).unwrap_or_default();
+        let marks = stalls(&entry.outcome.per_second, elapsed, bursts);
         Line { marks, ..line(entry, values) }
     };
     let lines: Vec<Line> = entries.iter().map(marked).collect();
-    let stalls = |outcome: &Outcome| {
+    let words = |outcome: &Outcome| {
         let longest = time(outcome.longest_stall_s * 1e6);
         let lowest = short(outcome.lowest_second as f64);
         Some(match outcome.stall_seconds {
@@ -87,7 +87,8 @@ fn over_time(entries: &[Entry<'_>]) -> String {
             count => format!("{count} s stalled (marked), longest pause {longest}, lowest second {lowest}"),
         })
     };
-    let note = notes(entries, stalls) + "\nstall: a second with less than a tenth of the mean";
+    let note = notes(entries, words)
+        + "\nstall: a second with less than a tenth of the mean; with bursts, of the time that is on";
     seconds("Operations in each second", &note, &lines)
 }
 
@@ -128,10 +129,11 @@ fn utilisation(entries: &[Entry<'_>]) -> String {
     })
 }
 
-/// The directories of each device, if a run has more than one device.
+/// The directories of each device with a utilisation of its own, if a run has more than one device.
 fn several_devices<'a>(entries: &'a [Entry<'_>]) -> BTreeSet<&'a str> {
     let several = entries.iter().filter(|entry| entry.outcome.devices.len() > 1);
-    several.flat_map(|entry| &entry.outcome.devices).map(|device| &*device.directories).collect()
+    let own = several.flat_map(|entry| &entry.outcome.devices).filter(|device| device.carries.is_empty());
+    own.map(|device| &*device.directories).collect()
 }
 
 /// The settings of CleaveDB's scheduler at the end of each second.
