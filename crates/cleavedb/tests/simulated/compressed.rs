@@ -166,7 +166,7 @@ fn live_bytes_are_counted_as_stored_before_addresses_are_refreshed() {
         // Tables are not rewritten to refresh addresses.
         (tuning.table_bytes, tuning.stale_percent, tuning.compacts_when_idle) = (2 << 10, 100, false);
         // What the deletes make garbage is not collected.
-        tuning.garbage_bytes = 88 << 10;
+        tuning.garbage_bytes = 70 << 10;
         let db = open(&disk, backend, tuning);
         let before = write_and_move(&db, &value_of_round);
         assert!(before.moved_files > 0, "{before:?}");

@@ -18,8 +18,9 @@ fn slow_disk() -> SimDisk {
     disk
 }
 
+/// One thread for merges, so that they are what the load waits for.
 fn options() -> Options {
-    Options::new().slow_dir("/slow")
+    Options::new().slow_dir("/slow").background_threads(1)
 }
 
 /// Inline values, many decisions, and little room before writers wait.

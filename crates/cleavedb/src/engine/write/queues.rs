@@ -16,10 +16,11 @@ impl Core {
         let jobs = |bytes: u64, each: u64| bytes as f64 / each.max(1) as f64;
         let flushes = jobs(weight, setting.flush_bytes).max(jobs(logs, self.unflushed_bytes_max()));
         let levels = view.version.levels();
-        let trigger = self.level_targets().hl0_trigger(levels[0].bytes(), levels[1].bytes());
+        let targets = self.level_targets();
+        let trigger = targets.hl0_trigger(levels[0].bytes(), levels[1].bytes());
         let hl0 = levels[0].tables().len().saturating_sub(trigger);
         let may_demote = !self.fast.has_nothing_to_demote.load(Ordering::Relaxed) || self.pacer.moves.is_running();
         let demotions = if self.dirs.are_apart() && may_demote { self.fast_fill().jobs_to_demote() } else { 0.0 };
-        (view.runs.len() + view.sealed.len(), flushes + jobs(hl0 as u64, trigger as u64) + demotions)
+        (view.runs.len() + view.sealed.len(), flushes + jobs(hl0 as u64, targets.hl0_trigger as u64) + demotions)
     }
 }
