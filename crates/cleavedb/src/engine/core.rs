@@ -118,7 +118,7 @@ impl Core {
         let current_survey = CurrentSurvey::new(parts.numbers.newest(), bytes_max, lists);
         let background_io = BackgroundIo::new(parts.settings.background_io_limit);
         let scheduler = Scheduler::new(parts.settings.scheduling, &parts.settings.tuning);
-        let scan_demand = ScanDemand::new(parts.view.values.figures().file_bytes, parts.dirs.are_apart());
+        let scan_demand = ScanDemand::new(parts.view.values.figures().file_bytes);
         Core {
             storage: parts.storage,
             dirs: parts.dirs,

@@ -16,8 +16,6 @@ use crate::sched::sync::Mutex;
 
 /// One scattered byte that was read pays for moving this many bytes: the read took at least as much longer.
 const MOVED_PER_READ: u64 = 4;
-/// On a slow tier: it is read past the page cache, and has fewer operations than bytes to give (decision 048).
-const MOVED_PER_SLOW_READ: u64 = 16;
 /// A scattered value counts at most as many bytes as this: a place costs a read whatever is there, while it costs more to
 /// move a larger value.
 const SCATTERED_BYTES_MAX: u64 = 1 << 10;
@@ -50,8 +48,6 @@ pub(crate) struct ScanPlaces {
 pub(crate) struct ScanDemand {
     /// Bytes of values that were there at open.
     bytes_at_open: u64,
-    /// Bytes to move for each scattered byte that was read.
-    moved_per_read: u64,
     /// Bytes written for order since then.
     written: AtomicU64,
     /// Bytes that scans have asked to move.
@@ -92,15 +88,9 @@ impl ScanPlaces {
 }
 
 impl ScanDemand {
-    /// No demand, in a store that holds this many bytes of values, on a slow tier or not.
-    pub fn new(bytes_at_open: u64, on_slow_tier: bool) -> ScanDemand {
-        ScanDemand {
-            bytes_at_open,
-            moved_per_read: if on_slow_tier { MOVED_PER_SLOW_READ } else { MOVED_PER_READ },
-            written: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            places: Mutex::default(),
-        }
+    /// No demand, in a store that holds this many bytes of values.
+    pub fn new(bytes_at_open: u64) -> ScanDemand {
+        ScanDemand { bytes_at_open, written: AtomicU64::new(0), bytes: AtomicU64::new(0), places: Mutex::default() }
     }
 
     /// True if `bytes` more may be written for order, after `arrived` bytes were written to logs since the open. So all
@@ -113,7 +103,7 @@ impl ScanDemand {
     /// Notes that a scan read `scattered` bytes from many places, from `key` on; true if the demand has reached another
     /// multiple of `step`.
     pub fn note(&self, key: &[u8], scattered: u64, step: u64) -> bool {
-        let bytes = scattered.saturating_mul(self.moved_per_read);
+        let bytes = scattered.saturating_mul(MOVED_PER_READ);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut places = self.places.lock();
         if places.len() == PLACES_MAX {
@@ -197,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_demand_is_spent_once() {
-        let demand = ScanDemand::new(1000, false);
+        let demand = ScanDemand::new(1000);
         assert!(!demand.covers(0) && demand.places().is_empty());
         assert!(demand.note(b"k", 87_000, 348_000));
         assert!(demand.covers(348_000) && !demand.covers(348_001));
@@ -206,14 +196,11 @@ mod tests {
         assert!(!demand.note(b"k", 7_000, 100_000) && demand.covers(76_000));
         demand.forget();
         assert!(!demand.covers(0));
-        let slow = ScanDemand::new(1000, true);
-        slow.note(b"k", 87_000, 1);
-        assert!(slow.covers(4 * 348_000) && !slow.covers(4 * 348_000 + 1));
     }
 
     #[test]
     fn bytes_written_for_order_are_bounded_by_those_that_are_there_and_arrive() {
-        let demand = ScanDemand::new(1000, false);
+        let demand = ScanDemand::new(1000);
         assert!(demand.affords(2000, 0) && !demand.affords(2001, 0));
         demand.note_written(1500);
         assert!(demand.affords(500, 0) && !demand.affords(501, 0));
@@ -223,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_last_places_are_kept() {
-        let demand = ScanDemand::new(1000, false);
+        let demand = ScanDemand::new(1000);
         for place in 0..3 * PLACES_MAX as u64 {
             assert!(demand.note(&place.to_be_bytes(), 1, 1));
         }
