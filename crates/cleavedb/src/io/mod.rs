@@ -46,9 +46,7 @@ pub use memory::MemoryStorage;
 pub use os::OsStorage;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{Faults, SimDisk};
-#[cfg(any(test, feature = "testing"))]
-pub use storage::Punched;
 pub use storage::{
-    Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Storage, read_exact_at, read_exact_polled,
-    read_whole,
+    Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage, read_exact_at,
+    read_exact_polled, read_whole,
 };
