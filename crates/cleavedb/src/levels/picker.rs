@@ -42,7 +42,7 @@ pub struct LevelTargets {
 
 impl Default for LevelTargets {
     fn default() -> LevelTargets {
-        LevelTargets { hl0_trigger: 4, hl0_trigger_if_small: 8, base_bytes: 256 << 20, multiplier: 10 }
+        LevelTargets { hl0_trigger: 4, hl0_trigger_if_small: 6, base_bytes: 256 << 20, multiplier: 10 }
     }
 }
 
