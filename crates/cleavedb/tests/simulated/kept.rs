@@ -48,10 +48,14 @@ fn check(db: &Db, rounds: u32) {
     assert_eq!(db.iter().unwrap().count(), RECORDS as usize);
 }
 
-/// Names of segments and redirect tables in the fast directory.
-fn on_fast(disk: &SimDisk, kind: &str) -> usize {
+/// Lengths of the segments, or of the redirect tables, in the fast directory.
+fn lengths_on_fast(disk: &SimDisk, kind: &str) -> Vec<u64> {
     let files = disk.files().into_iter().filter(|(path, _)| path.parent() == Some(Path::new("/db")));
-    files.filter(|(path, _)| path.to_string_lossy().ends_with(kind)).count()
+    files.filter(|(path, _)| path.to_string_lossy().ends_with(kind)).map(|(_, len)| len).collect()
+}
+
+fn on_fast(disk: &SimDisk, kind: &str) -> usize {
+    lengths_on_fast(disk, kind).len()
 }
 
 fn after_rounds(disk: &SimDisk, tuning: Tuning, rounds: u32) -> Db {
@@ -186,6 +190,35 @@ fn what_only_a_checkpoint_needs_is_counted_apart() {
         for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/copy")) {
             disk.remove(&path).unwrap();
         }
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn the_budget_has_back_what_dead_values_took_on_the_fast_tier() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        // By key range, and in several extents of a segment.
+        let db = open_with(&disk, options(), tunings().last().unwrap()).unwrap();
+        let read = || (0..160).step_by(2).for_each(|number| drop(db.get(key(number)).unwrap()));
+        for round in 0..3 {
+            for number in (0..RECORDS).filter(|number| round == 0 || number % 2 == 1) {
+                db.put(key(number), value(&format!("{number} in {round} "), LEN)).unwrap();
+                if number % 20 == 0 {
+                    read();
+                }
+            }
+        }
+        db.wait_for_background().unwrap();
+        assert_eq!(on_fast(&disk, "segment"), 1, "{:?}", disk.files());
+        (0..130).for_each(|number| db.delete(key(number)).unwrap());
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        // Most of its extents are dead and punched; its length is the same.
+        let lengths = lengths_on_fast(&disk, "segment");
+        let tiers = db.stats().tiers;
+        assert_eq!(lengths.len(), 1);
+        assert!(tiers.fast_bytes_kept > 0 && tiers.fast_bytes_kept < lengths[0], "{lengths:?} {tiers:?}");
         db.close().unwrap();
     });
 }
