@@ -20,6 +20,7 @@ mod available_memory;
 mod usage;
 mod image;
 pub mod aligned;
+pub mod pages;
 pub mod append;
 pub mod copy;
 pub mod handles;
@@ -44,6 +45,7 @@ pub use aligned::AlignedBuffer;
 pub use image::MappingImage;
 pub use memory::MemoryStorage;
 pub use os::OsStorage;
+pub use pages::Pages;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{Faults, SimDisk};
 pub use storage::{

@@ -17,7 +17,7 @@ use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
 use crate::format::group::Group;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
-use crate::io::read_exact_at;
+use crate::io::{Pages, read_exact_at};
 use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::survey::KnownLive;
@@ -184,7 +184,7 @@ impl Collection<'_> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
         // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
-        let (mut gathered, mut buffer, mut rest) = (Vec::new(), Vec::new(), records);
+        let (mut gathered, mut buffer, mut rest) = (Pages::default(), Vec::new(), records);
         while let Some(((first, extent), others)) = rest.split_first() {
             if self.yields_now() {
                 return Ok(());
@@ -234,14 +234,17 @@ impl Collection<'_> {
     }
 
     /// Reads those records that were not kept, file by file and in file order, into their places in the buffer.
-    fn gather(&mut self, window: &[Going<'_>], gathered: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<()> {
+    fn gather(&mut self, window: &[Going<'_>], gathered: &mut Pages, buffer: &mut Vec<u8>) -> Result<()> {
         let mut end = 0;
         let mut order: Vec<Going<'_>> = Vec::new();
         for (seen, _) in window.iter().filter(|(seen, _)| seen.staged.is_none()) {
             order.push((seen, end));
             end += seen.len as usize;
         }
-        gathered.resize(end, 0);
+        if gathered.len() < end {
+            *gathered = Pages::default();
+            *gathered = Pages::zeroed(end);
+        }
         order.sort_unstable_by_key(place);
         let mut ahead = Announcements::of(&order);
         for stretch in coalesce(&order, COALESCING, place) {

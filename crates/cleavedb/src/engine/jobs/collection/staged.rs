@@ -3,28 +3,28 @@
 
 use std::num::NonZeroU32;
 
+use crate::io::Pages;
+
 /// The bytes of some of the records that a job has read, one after the other.
 #[derive(Default)]
 pub(super) struct StagedRecords {
-    bytes: Vec<u8>,
-    bytes_max: usize,
+    bytes: Pages,
+    len: usize,
 }
 
 impl StagedRecords {
     /// Memory for records of `bytes_max` bytes in all; 0: none is kept.
     pub fn at_most(bytes_max: usize) -> StagedRecords {
-        let bytes_max = bytes_max.min(u32::MAX as usize - 1);
-        StagedRecords { bytes: Vec::with_capacity(bytes_max), bytes_max }
+        StagedRecords { bytes: Pages::zeroed(bytes_max.min(u32::MAX as usize - 1)), len: 0 }
     }
 
     /// Keeps a record, if there is room: where it is, for [`StagedRecords::get`].
     pub fn add(&mut self, record: &[u8]) -> Option<NonZeroU32> {
-        if self.bytes.len() + record.len() > self.bytes_max {
-            return None;
-        }
-        self.bytes.extend_from_slice(record);
-        // One more than its offset, which fits: it ends within `bytes_max`.
-        NonZeroU32::new((self.bytes.len() - record.len()) as u32 + 1)
+        let room = self.bytes.get_mut(self.len..self.len + record.len())?;
+        room.copy_from_slice(record);
+        self.len += record.len();
+        // One more than its offset, which fits: it ends within the buffer.
+        NonZeroU32::new((self.len - record.len()) as u32 + 1)
     }
 
     /// The record of `len` bytes kept there.
@@ -35,12 +35,12 @@ impl StagedRecords {
 
     /// Forgets all records.
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.len = 0;
     }
 
     /// The memory that they take.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.len()
     }
 }
 
