@@ -236,8 +236,9 @@ impl RangePlacement {
     }
 }
 
-/// Cuts records into this many parts of similar size, between keys that a short bound can separate.
-fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
+/// Cuts records into about this many parts of similar size: at bounds of extents that lie among them, where there are any
+/// near, so that the extents of several jobs end at the same keys; else between keys that a short bound can separate.
+fn cut(records: &[Survivor<'_>], parts: u64, bounds: &BTreeSet<&[u8]>, out: &mut Vec<(Group, usize)>) {
     let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
     let bytes: u64 = records.iter().map(|record| record.bytes).sum();
     let part_bytes = bytes.div_ceil(parts.max(1));
@@ -246,11 +247,19 @@ fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
         let interval = Interval::new(from, to).expect("a range begins before the bound after its last key");
         out.push((Group::Range(Arc::new(interval)), records));
     };
+    let mut coming = bounds.iter().copied().filter(|bound| *bound > first.key && *bound <= last.key).peekable();
+    // Parts vary with the sample of keys that a job has, so they wait for a known bound.
+    let full_bytes = if coming.peek().is_some() { part_bytes * 3 } else { part_bytes };
     for (index, pair) in records.windows(2).enumerate() {
         held += pair[0].bytes;
-        if held >= part_bytes
+        let mut known = None;
+        while let Some(bound) = coming.next_if(|bound| *bound <= pair[1].key) {
+            known = Some(bound).filter(|bound| *bound > pair[0].key);
+        }
+        let has_known = known.is_some() && held >= part_bytes / 2;
+        if (has_known || held >= full_bytes)
             && pair[0].key < pair[1].key
-            && let Some(bound) = separator(pair[0].key, pair[1].key)
+            && let Some(bound) = known.or_else(|| separator(pair[0].key, pair[1].key))
         {
             push(from, Some(bound), index + 1 - begun);
             (from, begun, held) = (bound, index + 1, 0);
@@ -261,7 +270,7 @@ fn cut(records: &[Survivor<'_>], parts: u64, out: &mut Vec<(Group, usize)>) {
 
 impl Placement for RangePlacement {
     fn victims(&self, candidates: &[Candidate]) -> Vec<FileId> {
-        let live = candidates.iter().map(Candidate::live_bytes).sum();
+        let live: u64 = candidates.iter().map(Candidate::live_bytes).sum();
         let size = self.size(live);
         let clusters = clusters_of(candidates);
         let mut units: Vec<Unit<'_>> = Vec::new();
@@ -272,6 +281,9 @@ impl Placement for RangePlacement {
         }
         let loose = candidates.iter().filter(|file| file.range().is_none());
         units.extend(loose.map(|file| Unit { files: vec![file] }));
+        // While most values are in logs, clusters are small because their values are still to come.
+        let in_clusters: u64 = clusters.iter().map(OverlapCluster::live).sum();
+        let is_small = |bytes: u64| u128::from(bytes) * u128::from(live) < u128::from(size / 2) * u128::from(in_clusters);
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
         let (job_bytes, mut share_min) = (self.job_bytes(live), 0);
         for unit in rank(units, self.policy) {
@@ -288,7 +300,7 @@ impl Placement for RangePlacement {
             let Some(&index) = cluster_of.get(&taken[0].file).filter(|_| is_whole) else { continue };
             let neighbours = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
             for neighbour in neighbours.filter_map(|index| clusters.get(index)) {
-                if unit.live() + neighbour.live() < size / 2 {
+                if is_small(unit.live() + neighbour.live()) {
                     victims.extend(neighbour.files());
                 }
             }
@@ -356,12 +368,17 @@ impl Placement for RangePlacement {
         let mut groups = Vec::new();
         for stretch in RangePlacement::stretches(survivors, &existing, small) {
             let (all, own) = (with_coming(stretch.bytes), if stretch.inside { in_cluster(stretch.cluster) } else { 0 });
+            let mut bounds = BTreeSet::new();
             let parts = match stretch.inside {
                 true if own + all <= size.saturating_mul(2) => 1,
-                true => all.div_ceil(size).max(2),
+                true => {
+                    let items = &existing[stretch.cluster].items;
+                    bounds.extend(items.iter().flat_map(|(interval, _)| [Some(interval.from()), interval.to()]).flatten());
+                    (own + all).div_ceil(size)
+                }
                 false => all.div_ceil(size).max(1),
             };
-            cut(&survivors[stretch.records], parts, &mut groups);
+            cut(&survivors[stretch.records], parts, &bounds, &mut groups);
         }
         groups
     }

@@ -104,10 +104,39 @@ fn sequential_inserts_form_new_ranges_after_the_last() {
 #[test]
 fn clusters_keep_the_values_in_their_range_and_are_cut_once_too_large() {
     let before = context_of(&[(0, 100, 900), (100, 200, 1700)]);
-    assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 140), (160, 180)]);
+    assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 120), (140, 160), (180, 180)]);
     // Overlapping extents are one cluster, whose bytes are counted together.
     let before = context_of(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
-    assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 40), (60, 80), (100, 180), (200, 280)]);
+    assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 20), (40, 40), (60, 80), (100, 180), (200, 280)]);
+}
+
+#[test]
+fn jobs_cut_a_cluster_that_is_too_large_at_the_same_keys() {
+    let (range, mut random) = (range(1000), Random::new(7));
+    let mut before = context_of(&[(0, 1000, 8000)]);
+    for _ in 0..6 {
+        let mut numbers: Vec<u64> = (0..100).map(|_| random.below(1000)).collect();
+        numbers.sort_unstable();
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+        let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 10 }).collect();
+        for (group, records) in range.groups(&survivors, &before) {
+            *before.groups.entry(group).or_default() += records as u64 * 10;
+        }
+    }
+    // Without the extent that spans all keys, they are clusters of the size that is aimed at.
+    before.groups.remove(&interval(0, 1000));
+    let left = clusters(before.groups.keys().filter_map(|group| Some((group.as_range()?, ()))));
+    assert!((6..=14).contains(&left.len()), "{} clusters", left.len());
+    let sizes: Vec<usize> = left.iter().map(|cluster| cluster.items.len()).collect();
+    assert!(sizes.iter().all(|extents| *extents <= 7), "{sizes:?}");
+}
+
+#[test]
+fn clusters_are_small_only_if_few_values_are_still_to_come() {
+    let clusters = [extent(1, 10_000, 500, 20, 30), extent(2, 600, 600, 40, 50)];
+    assert_eq!(range(10_000).victims(&clusters), ids(&[1, 2]));
+    let with_logs = [&clusters[..], &[log(3, 90_000, 90_000)]].concat();
+    assert_eq!(range(10_000).victims(&with_logs), ids(&[1]));
 }
 
 #[test]
