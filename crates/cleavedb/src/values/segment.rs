@@ -26,6 +26,8 @@ const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 pub const EXTENT_HEADER_BYTES: usize = 28;
 /// Extents are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
+/// An extent whose length is not known when it begins has at most this many bytes of records.
+const OPEN_EXTENT_BYTES_MAX: u64 = 1 << 40;
 /// Bytes prefetched while a reader works on a piece.
 const AHEAD_BYTES: u64 = 2 << 20;
 
@@ -92,6 +94,21 @@ impl SegmentBuilder {
         appender.pending = vec![0; EXTENT_HEADER_BYTES];
         let (left, first) = (records_bytes, Vec::new());
         self.extents.push(GrowingExtent { id, start, appender, first, left, is_whole: false });
+    }
+
+    /// Begins extent `id` of unknown length. It must be [ended](SegmentBuilder::end_extent) before another one begins.
+    pub fn begin_open_extent(&mut self, id: FileId) {
+        self.begin_extent(id, OPEN_EXTENT_BYTES_MAX);
+    }
+
+    /// Ends the last extent; the next one follows it.
+    pub fn end_extent(&mut self) -> Result<()> {
+        let growing = self.extents.last_mut().expect("only an extent that began ends");
+        if !growing.is_whole {
+            growing.finish(&mut self.buffer)?;
+        }
+        self.end = growing.end();
+        Ok(())
     }
 
     /// Appends records of `announced` bytes, or fewer after compression, to an extent; returns their offset.
