@@ -418,6 +418,35 @@ mod tests {
     }
 
     #[test]
+    fn an_extent_of_unknown_length_is_followed_by_the_next_one() {
+        for access in [Access::Buffered, Access::Direct] {
+            let disk = SimDisk::new();
+            let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), access, 4096).unwrap();
+            let (mut offsets, lengths) = (Vec::new(), [&[300, 20][..], &[70_000], &[5]]);
+            let mut number = 0;
+            for (index, values) in lengths.iter().enumerate() {
+                builder.begin_open_extent(FileId(5 + index as u64));
+                for len in *values {
+                    number += 1;
+                    let record = record(number, *len);
+                    offsets.push(builder.add(index, &record, record.len() as u64).unwrap());
+                }
+                // The last one ends with the segment.
+                if index + 1 < lengths.len() {
+                    builder.end_extent().unwrap();
+                }
+            }
+            let places = builder.finish().unwrap();
+            let (found, extents) = read(&disk).unwrap();
+            assert_eq!(found, offsets);
+            assert!(
+                places.iter().map(|place| (place.start, place.end)).eq(extents.iter().map(|it| (it.start, it.end)))
+            );
+            assert!(disk.used() < 90_000, "{} B", disk.used());
+        }
+    }
+
+    #[test]
     fn an_extent_whose_space_was_released_is_skipped() {
         let disk = SimDisk::new();
         let places = segment(&disk, &[&[30, 9000], &[5000], &[77]]);

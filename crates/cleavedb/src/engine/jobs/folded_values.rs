@@ -242,10 +242,10 @@ impl Segment {
         let borders = self.borders.as_deref().unwrap_or_default();
         let borders = from + borders[from..].iter().take_while(|border| &border[..] <= key).count();
         if let Some(extent) = self.extents.last_mut() {
-            let is_new_key = extent.last != key;
             let crosses = borders > extent.borders;
-            let is_full = extent.bytes >= core.settings.tuning.group_bytes.max(EXTENT_BYTES_MIN);
-            if !is_new_key || !is_full && !(crosses && extent.bytes >= EXTENT_BYTES_MIN) {
+            let bytes_max = if crosses { EXTENT_BYTES_MIN } else { core.settings.tuning.group_bytes };
+            // Versions of one key stay together.
+            if extent.bytes < bytes_max.max(EXTENT_BYTES_MIN) || extent.last == key {
                 extent.is_loose |= crosses;
                 extent.borders = borders;
                 return Ok(());
