@@ -2,7 +2,7 @@
 //! one implementation; clients and the loader call it through `dyn Engine` from many threads.
 //!
 //! Every store gets the same directories, memory, background threads and durability. Merge operands have the format of
-//! CleaveDB's `field-patch` operator.
+//! CleaveDB's `patches` operator.
 
 use std::path::{Path, PathBuf};
 
@@ -107,7 +107,7 @@ pub trait Engine: Send + Sync {
     /// Deletes a record.
     fn delete(&self, key: &[u8]) -> Result<()>;
 
-    /// Applies a `field-patch` operand to the value of `key`.
+    /// Applies a `patches` operand to the value of `key`.
     fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()>;
 
     /// Passes up to `count` records in key order, from the first key at or after `from`, to `read`. Returns their number.

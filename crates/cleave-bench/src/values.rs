@@ -2,7 +2,7 @@
 //! key, its offset and its other bytes. So any sequence of whole writes and patches of single fields verifies, but a torn
 //! value or one of another key does not.
 
-use cleavedb::operators::FieldPatch;
+use cleavedb::operators::Patches;
 use rand::{Rng as _, RngExt};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -38,22 +38,21 @@ impl Values {
         }
     }
 
-    /// Writes an operand for `field-patch` that overwrites one field of a value of `key`, which is `length` bytes long.
+    /// Writes an operand for `patches` that overwrites one field of a value of `key`, which is `length` bytes long.
     pub fn operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
         let field_bytes = field_bytes(length);
         let offset = rng.random_range(0..length.div_ceil(field_bytes) as u64) as usize * field_bytes;
-        let header = FieldPatch::operand(u32::try_from(offset).expect("values are shorter than 1 GiB"), &[]);
         operand.clear();
-        operand.extend_from_slice(&header);
-        operand.resize(header.len() + field_bytes.min(length - offset), 0);
-        self.fill(xxh3_64(key), offset, rng, &mut operand[header.len()..]);
+        operand.resize(field_bytes.min(length - offset), 0);
+        self.fill(xxh3_64(key), offset, rng, operand);
+        *operand = Patches::operand(u32::try_from(offset).expect("values are shorter than 1 GiB"), operand);
     }
 
-    /// Writes an operand for `field-patch` that creates a value of `length` bytes for `key`.
+    /// Writes an operand for `patches` that creates a value of `length` bytes for `key`.
     pub fn first_operand(&self, key: &[u8], length: usize, rng: &mut Rng, operand: &mut Vec<u8>) {
         let mut value = Vec::new();
         self.write(key, length, rng, &mut value);
-        *operand = FieldPatch::operand(0, &value);
+        *operand = Patches::operand(0, &value);
     }
 
     /// Whether the checksums of `value` are those of a value of `key`; the caller checks its length.
@@ -124,11 +123,11 @@ mod tests {
         for length in [1, 7, 100, 1000, 1003] {
             let (mut operand, mut value) = (Vec::new(), Vec::new());
             VALUES.first_operand(b"key", length, &mut rng, &mut operand);
-            value.extend_from_slice(&FieldPatch.full_merge(b"key", None, &[&operand]).unwrap());
+            value.extend_from_slice(&Patches.full_merge(b"key", None, &[&operand]).unwrap());
             assert_eq!(value.len(), length);
             for _ in 0..50 {
                 VALUES.operand(b"key", length, &mut rng, &mut operand);
-                value = FieldPatch.full_merge(b"key", Some(&value), &[&operand]).unwrap();
+                value = Patches.full_merge(b"key", Some(&value), &[&operand]).unwrap();
                 VALUES.change(b"key", &mut rng, &mut value);
                 assert!(VALUES.check(b"key", &value), "length {length}");
             }

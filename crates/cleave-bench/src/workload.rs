@@ -143,7 +143,7 @@ pub const MIXED_LENGTHS: (Lengths, Lengths) = (Lengths::Fixed(24), Lengths::LogU
 pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
     "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
-    "ycsb-bm", "ycsb-fm", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "scanning:R", "kvaccel-a", "kvaccel-b",
+    "ycsb-bm", "ycsb-fm", "merge:R", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "scanning:R", "kvaccel-a", "kvaccel-b",
     "kvaccel-c", "kvaccel-d", "mixed", "settle", "cities", "input", "trace",
 ];
 
@@ -195,6 +195,7 @@ pub fn find(name: &str) -> Result<Workload> {
         ("ycsb-f", None) => mixed(ZIPFIAN, &[(Read, 50), (Rmw, 50)]),
         ("ycsb-am" | "ycsb-fm", None) => mixed(ZIPFIAN, &[(Read, 50), (Merge, 50)]),
         ("ycsb-bm", None) => mixed(ZIPFIAN, &[(Read, 95), (Merge, 5)]),
+        ("merge", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Merge, 100 - reads)]),
         ("rmw", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Rmw, 100 - reads)]),
         ("mixed", Some(reads)) => mixed(ZIPFIAN, &[(Read, reads), (Update, 100 - reads)]),
         ("scanning", Some(scans)) => {
@@ -254,7 +255,7 @@ mod tests {
             assert_eq!(workload.name, name);
             assert!(workload.origin == Origin::Trace || workload.mix.iter().any(|(_, weight)| *weight > 0));
         }
-        for name in ["", "ycsb", "ycsb-g", "rmw", "rmw:", "rmw:101", "mixed:-1", "scanning", "ycsb-a:50"] {
+        for name in ["", "ycsb", "ycsb-g", "merge", "rmw", "rmw:", "rmw:101", "mixed:-1", "scanning", "ycsb-a:50"] {
             assert!(find(name).is_err(), "{name:?}");
         }
     }

@@ -32,6 +32,7 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("ycsb-am", &[("read", 50.0), ("merge", 50.0)]),
     ("ycsb-bm", &[("read", 95.0), ("merge", 5.0)]),
     ("ycsb-fm", &[("read", 50.0), ("merge", 50.0)]),
+    ("merge:90", &[("read", 90.0), ("merge", 10.0)]),
     ("rmw:10", &[("read", 10.0), ("rmw", 90.0)]),
     ("up2x", &[("merge", 92.5), ("read", 7.5)]),
     ("production", &[("update", 57.0), ("read", 41.0), ("scan", 2.0)]),

@@ -362,7 +362,7 @@ pub enum KeyspaceChange {
         #[arg(value_parser = keyspace_name)]
         name: String,
         /// Its merge operator, fixed at creation
-        #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch"])]
+        #[arg(long, value_parser = ["u64-add", "append", "max", "min", "field-patch", "patches"])]
         operator: Option<String>,
         /// Separation threshold: values of at least this many bytes are stored separately from their keys; `never` disables
         /// separation. Default: 192

@@ -152,6 +152,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (stats.log_bytes_written, "log"),
         (stats.table_bytes_written, "tables"),
         (stats.value_gc_bytes_written, "value GC"),
+        (stats.folded_value_bytes_written, "folded values"),
         (stats.value_reorder_bytes_written, "value reordering"),
         (stats.manifest_bytes_written, "manifest"),
         (stats.tiers.bytes_moved, "moved files"),

@@ -17,12 +17,14 @@ pub enum Operator {
     Min,
     /// Overwrites bytes at an offset (u32, little-endian, before the bytes).
     FieldPatch,
+    /// Overwrites bytes at several ascending offsets (u32 offset and u32 length, little-endian, before the bytes of each).
+    Patches,
 }
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 5] =
-        [Operator::U64Add, Operator::Append, Operator::Max, Operator::Min, Operator::FieldPatch];
+    pub const ALL: [Operator; 6] =
+        [Operator::U64Add, Operator::Append, Operator::Max, Operator::Min, Operator::FieldPatch, Operator::Patches];
 
     /// The name under which the engine registers it.
     pub fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Operator {
             Operator::Max => "max",
             Operator::Min => "min",
             Operator::FieldPatch => "field-patch",
+            Operator::Patches => "patches",
         }
     }
 
@@ -44,15 +47,15 @@ impl Operator {
             }
             (Operator::FieldPatch, base) => {
                 let mut value = base.unwrap_or_default();
-                let start = operand[..4].iter().rev().fold(0, |offset, &byte| offset << 8 | usize::from(byte));
-                for (position, &byte) in operand[4..].iter().enumerate() {
-                    if value.len() <= start + position {
-                        value.resize(start + position + 1, 0);
-                    }
-                    value[start + position] = byte;
-                }
-                if value.len() < start {
-                    value.resize(start, 0);
+                overwrite(&mut value, number(operand), &operand[4..]);
+                value
+            }
+            (Operator::Patches, base) => {
+                let (mut value, mut rest) = (base.unwrap_or_default(), operand);
+                while !rest.is_empty() {
+                    let end = 8 + number(&rest[4..]);
+                    overwrite(&mut value, number(rest), &rest[8..end]);
+                    rest = &rest[end..];
                 }
                 value
             }
@@ -86,9 +89,38 @@ impl Operator {
                 operand.extend(Value { len: value.len % 250, ..value }.bytes());
                 operand
             }
+            Operator::Patches => {
+                let (mut operand, mut at) = (Vec::new(), 0);
+                for _ in 0..rng.between(1, 3) {
+                    at += rng.below(120) as u32;
+                    let bytes = Value { len: 1 + value.len % 100, ..value }.bytes();
+                    operand.extend([at, bytes.len() as u32].iter().flat_map(|number| number.to_le_bytes()));
+                    operand.extend(&bytes);
+                    at += bytes.len() as u32;
+                }
+                operand
+            }
             Operator::Append => Value { len: value.len % 210, ..value }.bytes(),
             Operator::Max | Operator::Min => value.bytes(),
         }
+    }
+}
+
+/// The little-endian number in the first four bytes.
+fn number(bytes: &[u8]) -> usize {
+    bytes[..4].iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte))
+}
+
+/// Writes bytes over those of a value, which grows with zeros if it is too short.
+fn overwrite(value: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+    for (position, &byte) in bytes.iter().enumerate() {
+        if value.len() <= start + position {
+            value.resize(start + position + 1, 0);
+        }
+        value[start + position] = byte;
+    }
+    if value.len() < start {
+        value.resize(start, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 //! updates, so they take a lock, which several keys share.
 
 use cleavedb::MergeOperator;
-use cleavedb::operators::FieldPatch;
+use cleavedb::operators::Patches;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,7 +19,7 @@ impl Locks {
         let _guard = self.0[xxh3_64(key) as usize % self.0.len()].lock();
         let mut base = None;
         engine.get(key, &mut |value| base = Some(value.to_vec()))?;
-        let value = FieldPatch.full_merge(key, base.as_deref(), &[operand]).map_err(Failure::new)?;
+        let value = Patches.full_merge(key, base.as_deref(), &[operand]).map_err(Failure::new)?;
         engine.put(key, &value)
     }
 }

@@ -2,7 +2,7 @@
 //! memory budget; index and filter blocks are in the cache too.
 
 use cleavedb::MergeOperator;
-use cleavedb::operators::FieldPatch;
+use cleavedb::operators::Patches;
 use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
@@ -81,7 +81,7 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     options.set_use_direct_reads(settings.direct);
     options.set_use_direct_io_for_flush_and_compaction(settings.direct);
     options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
-    options.set_merge_operator("field-patch", full_merge, partial_merge);
+    options.set_merge_operator("patches", full_merge, partial_merge);
     if blobs {
         options.set_enable_blob_files(true);
         options.set_min_blob_size(BLOB_BYTES_MIN);
@@ -110,13 +110,13 @@ fn failed(error: Error) -> Failure {
 
 fn full_merge(key: &[u8], base: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let operands: Vec<&[u8]> = operands.iter().collect();
-    FieldPatch.full_merge(key, base, &operands).ok()
+    Patches.full_merge(key, base, &operands).ok()
 }
 
 fn partial_merge(key: &[u8], _: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let mut operands = operands.iter();
     let oldest = operands.next()?.to_vec();
-    operands.try_fold(oldest, |older, newer| FieldPatch.partial_merge(key, &older, newer))
+    operands.try_fold(oldest, |older, newer| Patches.partial_merge(key, &older, newer))
 }
 
 impl Engine for Rocks {

@@ -207,7 +207,7 @@ fn names_and_keys_may_contain_any_bytes() {
     }
     assert_eq!(run(&["get", &db, "--", "-k"]), "--\n");
     assert_eq!(run(&["keyspaces", &db]), "-dash\na/b c\ndefault\ntwo\\nlines\nü 🦀\n");
-    for operator in ["u64-add", "append", "max", "min", "field-patch"] {
+    for operator in ["u64-add", "append", "max", "min", "field-patch", "patches"] {
         run(&["keyspaces", &db, "create", operator, "--operator", operator]);
     }
 }

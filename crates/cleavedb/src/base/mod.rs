@@ -19,6 +19,7 @@ pub mod merging;
 pub mod ranges;
 pub mod operator;
 pub mod operators;
+pub mod patches;
 pub mod tombstones;
 pub mod versions;
 pub mod key_versions;

@@ -8,10 +8,18 @@ use std::sync::Arc;
 
 use super::limits::VALUE_BYTES_LIMIT;
 use super::operator::MergeOperator;
+pub use super::patches::Patches;
 
 /// One of each built-in operator, as every database registers them.
 pub fn builtin() -> Vec<Arc<dyn MergeOperator>> {
-    vec![Arc::new(U64Add), Arc::new(Append::default()), Arc::new(Max), Arc::new(Min), Arc::new(FieldPatch)]
+    vec![
+        Arc::new(U64Add),
+        Arc::new(Append::default()),
+        Arc::new(Max),
+        Arc::new(Min),
+        Arc::new(FieldPatch),
+        Arc::new(Patches),
+    ]
 }
 
 /// `u64-add`: adds counters. Value and operand: 8 bytes, little-endian. A missing value is 0; sums saturate at
@@ -234,7 +242,7 @@ mod tests {
     fn builtin_names_are_fixed_and_distinct() {
         let operators = builtin();
         let names: Vec<&str> = operators.iter().map(|operator| operator.name()).collect();
-        assert_eq!(names, ["u64-add", "append", "max", "min", "field-patch"]);
+        assert_eq!(names, ["u64-add", "append", "max", "min", "field-patch", "patches"]);
     }
 
     #[test]
@@ -309,10 +317,23 @@ mod tests {
         let bytes = || vec(any::<u8>(), 0..12);
         let patch = || (0u32..12, vec(any::<u8>(), 0..8)).prop_map(|(at, bytes)| FieldPatch::operand(at, &bytes));
         let patch = move || prop_oneof![9 => patch(), 1 => vec(any::<u8>(), 0..4)];
+        // Up to three patches with gaps of any size between them, each up to four bytes.
+        let patches = || {
+            vec((0u32..5, vec(any::<u8>(), 1..5)), 0..4).prop_map(|gaps| {
+                let (mut at, mut operand) = (0, Vec::new());
+                for (gap, bytes) in gaps {
+                    operand.extend(Patches::operand(at + gap, &bytes));
+                    at += gap + bytes.len() as u32;
+                }
+                operand
+            })
+        };
+        let patches = move || prop_oneof![9 => patches(), 1 => vec(any::<u8>(), 0..12)];
         prop_oneof![
             (Just(0), proptest::option::of(counter()), vec(counter(), 2..6)),
             (1usize..4, proptest::option::of(bytes()), vec(bytes(), 2..6)),
             (Just(4), proptest::option::of(bytes()), vec(patch(), 2..6)),
+            (Just(5), proptest::option::of(bytes()), vec(patches(), 2..6)),
         ]
     }
 

@@ -60,8 +60,18 @@ pub struct Horizon<'a> {
     pub fetch: Option<&'a Fetch<'a>>,
 }
 
-/// Reads a separated value, given the full key, the stamp, and the payload of a version, which is an address.
-pub type Fetch<'a> = dyn Fn(&[u8], Stamp, &[u8]) -> Result<Slice> + 'a;
+/// Reads a separated value, given a version whose payload is an address, and the deltas to be merged onto it. `None` to leave
+/// them as they are.
+pub type Fetch<'a> = dyn Fn(VersionRef<'_>, DeltaFigures) -> Result<Option<Slice>> + 'a;
+
+/// How much the deltas are that could be merged onto a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaFigures {
+    /// Number of deltas.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
 
 impl Horizon<'_> {
     /// The stripe of a version: the index of the oldest snapshot that sees it.
@@ -181,6 +191,11 @@ impl<'a, C: Cursor> Retention<'a, C> {
         }
     }
 
+    /// True if the current version was read ahead with others of its key: it may be what deltas were merged into.
+    pub fn was_read_ahead(&self) -> bool {
+        !self.at_cursor
+    }
+
     fn next_kept(&mut self) -> bool {
         let Some((stamp, value)) = self.kept.pop_front() else {
             return false;
@@ -213,22 +228,20 @@ impl<'a, C: Cursor> Retention<'a, C> {
                 self.dropped_entries += 1;
                 self.show_dead(stamp, above);
             } else {
-                let (stamp, value) = match (stamp.kind(), self.horizon.fetch) {
+                let fetched = match (stamp.kind(), self.horizon.fetch) {
                     (Some(Kind::PutAt), Some(fetch)) if stripe.wants_base(operator) => {
-                        match fetch(&self.key, stamp, self.cursor.value()) {
-                            Ok(value) => {
-                                if let Some(dead) = &mut self.dead {
-                                    dead(stamp, None);
-                                }
-                                (Stamp::new(stamp.seqno(), Kind::Put), value)
-                            }
-                            // A read of the key will report the error; the job continues without merging.
-                            Err(_) => (stamp, self.cursor.value_slice()),
-                        }
+                        // A read of the key will report an error; the job continues without merging.
+                        fetch((&self.key, stamp, self.cursor.value()), stripe.figures()).unwrap_or_default()
                     }
-                    _ => (stamp, self.cursor.value_slice()),
+                    _ => None,
                 };
-                stripe.push(stamp, value, &mut self.kept, &self.key, operator);
+                let merged = fetched.is_some_and(|base| stripe.fold(&base, &mut self.kept, &self.key, operator));
+                if merged {
+                    // What was fetched is in use nowhere else.
+                    self.show_dead(stamp, above);
+                } else {
+                    stripe.push(stamp, self.cursor.value_slice(), &mut self.kept, &self.key, operator);
+                }
             }
             above = Some(stamp.seqno());
             self.cursor.next()?;
@@ -309,6 +322,25 @@ impl KeyStripe {
     /// True if a put would be the base of deltas that an operator can merge.
     fn wants_base(&self, operator: &FindOperator<'_>) -> bool {
         !self.deltas.is_empty() && operator().is_some()
+    }
+
+    fn figures(&self) -> DeltaFigures {
+        DeltaFigures { count: self.deltas.len(), bytes: self.deltas.iter().map(|(_, value)| value.len()).sum() }
+    }
+
+    /// Merges the deltas onto the value of a put; false if they cannot be merged now.
+    fn fold(
+        &mut self,
+        base: &[u8],
+        kept: &mut VecDeque<(Stamp, Slice)>,
+        key: &[u8],
+        operator: &FindOperator<'_>,
+    ) -> bool {
+        let Some(merged) = merge_deltas(&self.deltas, Some(base), key, operator) else { return false };
+        self.has_base = true;
+        self.deltas.clear();
+        kept.push_back(merged);
+        true
     }
 
     fn push(

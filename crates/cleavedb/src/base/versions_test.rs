@@ -119,6 +119,53 @@ fn retain_within(
     kept
 }
 
+/// The same for versions without range tombstones, where the value at an address "@N" is N; deltas of fewer bytes than
+/// `bytes_min` are not folded. Returns what is kept, and the addresses shown as dead.
+fn fold(bytes_min: usize, versions: &[(u64, Kind, &str)]) -> (Vec<(u64, Kind, String)>, Vec<String>) {
+    let key = full_key(KeyspaceId(1), b"k");
+    let entries = versions
+        .iter()
+        .map(|(seqno, kind, value)| (key.clone(), Stamp::new(Seqno(*seqno), *kind), value.as_bytes().to_vec()))
+        .collect();
+    let operators = Operators(Some(Arc::new(Add)));
+    let fetch = |(_, _, address): VersionRef<'_>, deltas: DeltaFigures| {
+        Ok((deltas.bytes >= bytes_min).then(|| Slice::copy_from(&address[1..])))
+    };
+    let (snapshots, bottom, dropped) = (vec![Seqno(20)], &|_: &[u8]| false, &|_| false);
+    let horizon = Horizon { snapshots, bottom, dropped, operators: &operators, fetch: Some(&fetch) };
+    let mut dead = Vec::new();
+    let mut note = |_: Stamp, payload: Option<&[u8]>| {
+        dead.push(payload.map_or("?".to_owned(), |payload| String::from_utf8_lossy(payload).into_owned()));
+    };
+    let mut retention = Retention::new(VectorCursor { entries, at: 0 }, horizon).showing_dead(&mut note);
+    let mut kept = Vec::new();
+    while let Some((_, stamp, value)) = retention.next().unwrap() {
+        kept.push((stamp.seqno().0, stamp.kind().unwrap(), String::from_utf8(value.to_vec()).unwrap()));
+    }
+    drop(retention);
+    (kept, dead)
+}
+
+#[test]
+fn deltas_are_folded_onto_a_separated_base_that_is_fetched_for_them() {
+    let versions = [(9, Delta, "1"), (8, Delta, "2"), (5, PutAt, "@10"), (4, PutAt, "@7")];
+    let (kept, dead) = fold(2, &versions);
+    expect(kept, &[(9, Put, "13")]);
+    assert_eq!(dead, ["@10", "@7"]);
+}
+
+#[test]
+fn a_separated_base_keeps_its_address_if_nothing_is_folded_onto_it() {
+    let kept = [(9, Delta, "3"), (5, PutAt, "@10")];
+    let (few, dead) = fold(3, &[(9, Delta, "1"), (8, Delta, "2"), (5, PutAt, "@10")]);
+    expect(few, &kept);
+    assert_eq!(dead, [""; 0]);
+    // The value is no number, so the operator fails.
+    let (broken, dead) = fold(0, &[(9, Delta, "1"), (5, PutAt, "@x")]);
+    expect(broken, &[(9, Delta, "1"), (5, PutAt, "@x")]);
+    assert_eq!(dead, [""; 0]);
+}
+
 fn expect(kept: Vec<(u64, Kind, String)>, expected: &[(u64, Kind, &str)]) {
     let expected: Vec<_> = expected.iter().map(|(s, k, v)| (*s, *k, v.to_string())).collect();
     assert_eq!(kept, expected);

@@ -26,6 +26,10 @@ pub(crate) struct Counters {
     pub bytes_left_to_checkpoints: AtomicU64,
     pub value_gcs: AtomicU64,
     pub value_gc_bytes: AtomicU64,
+    /// Values that compactions folded and separated.
+    pub folded_values: AtomicU64,
+    /// Bytes of their records.
+    pub folded_value_bytes: AtomicU64,
     pub value_reorders: AtomicU64,
     pub value_reorders_given_up: AtomicU64,
     pub value_reorder_bytes: AtomicU64,

@@ -178,6 +178,15 @@ impl CurrentSurvey {
         });
     }
 
+    /// Notes the records that a job has folded into new extents. To be called before the view has the extents; if it never
+    /// gets them, their lists are forgotten.
+    pub fn note_folded(&self, written: RecordNotes) {
+        let is_complete = written.is_complete();
+        for (file, records) in written.into_files() {
+            self.note_born(file, is_complete.then_some(records));
+        }
+    }
+
     /// Notes new records of a file; `None` if they are not all known. One file at a time: users wait for the lock.
     fn note_born(&self, file: FileId, records: Option<Vec<NotedRecord>>) {
         let records = records.map(|mut records| {

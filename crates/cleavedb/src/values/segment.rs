@@ -26,6 +26,8 @@ const EXTENT_MAGIC: [u8; 8] = *b"clvEXTNT";
 pub const EXTENT_HEADER_BYTES: usize = 28;
 /// Extents are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
+/// An extent whose length is not known when it begins has at most this many bytes of records.
+const OPEN_EXTENT_BYTES_MAX: u64 = 1 << 40;
 /// Bytes prefetched while a reader works on a piece.
 const AHEAD_BYTES: u64 = 2 << 20;
 
@@ -92,6 +94,21 @@ impl SegmentBuilder {
         appender.pending = vec![0; EXTENT_HEADER_BYTES];
         let (left, first) = (records_bytes, Vec::new());
         self.extents.push(GrowingExtent { id, start, appender, first, left, is_whole: false });
+    }
+
+    /// Begins extent `id` of unknown length. It must be [ended](SegmentBuilder::end_extent) before another one begins.
+    pub fn begin_open_extent(&mut self, id: FileId) {
+        self.begin_extent(id, OPEN_EXTENT_BYTES_MAX);
+    }
+
+    /// Ends the last extent; the next one follows it.
+    pub fn end_extent(&mut self) -> Result<()> {
+        let growing = self.extents.last_mut().expect("only an extent that began ends");
+        if !growing.is_whole {
+            growing.finish(&mut self.buffer)?;
+        }
+        self.end = growing.end();
+        Ok(())
     }
 
     /// Appends records of `announced` bytes, or fewer after compression, to an extent; returns their offset.
@@ -398,6 +415,35 @@ mod tests {
         assert!(returned.eq(extents.iter().map(|extent| (extent.start, extent.end))));
         assert!(places.iter().all(|place| place.space() <= 100 * (500 + 31) + 2 * EXTENT_ALIGN));
         assert!(disk.used() <= 4 * (100 * (500 + 31) + 2 * EXTENT_ALIGN), "{} B", disk.used());
+    }
+
+    #[test]
+    fn an_extent_of_unknown_length_is_followed_by_the_next_one() {
+        for access in [Access::Buffered, Access::Direct] {
+            let disk = SimDisk::new();
+            let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), access, 4096).unwrap();
+            let (mut offsets, lengths) = (Vec::new(), [&[300, 20][..], &[70_000], &[5]]);
+            let mut number = 0;
+            for (index, values) in lengths.iter().enumerate() {
+                builder.begin_open_extent(FileId(5 + index as u64));
+                for len in *values {
+                    number += 1;
+                    let record = record(number, *len);
+                    offsets.push(builder.add(index, &record, record.len() as u64).unwrap());
+                }
+                // The last one ends with the segment.
+                if index + 1 < lengths.len() {
+                    builder.end_extent().unwrap();
+                }
+            }
+            let places = builder.finish().unwrap();
+            let (found, extents) = read(&disk).unwrap();
+            assert_eq!(found, offsets);
+            assert!(
+                places.iter().map(|place| (place.start, place.end)).eq(extents.iter().map(|it| (it.start, it.end)))
+            );
+            assert!(disk.used() < 90_000, "{} B", disk.used());
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod scanned;
 mod scheduling;
 mod compressed;
 mod fetches;
+mod folds;
 mod checkpoints;
 mod ownership;
 mod read_only;

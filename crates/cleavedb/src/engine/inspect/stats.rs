@@ -143,6 +143,14 @@ pub struct Stats {
     /// Bytes of segments and redirect tables written by them.
     #[n(35)]
     pub value_gc_bytes_written: u64,
+    /// Values that compactions folded from merge operands and a base, and wrote to segments.
+    #[n(57)]
+    #[cbor(default)]
+    pub values_folded: u64,
+    /// Bytes of their records.
+    #[n(58)]
+    #[cbor(default)]
+    pub folded_value_bytes_written: u64,
     /// Completed value reorderings, which move values into key order in idle time, with
     /// [`ValuePlacement::Range`](crate::ValuePlacement::Range); not counted in [`value_gcs`](Stats::value_gcs).
     #[n(36)]
@@ -300,6 +308,7 @@ impl Stats {
             + self.table_bytes_written
             + self.manifest_bytes_written
             + self.value_gc_bytes_written
+            + self.folded_value_bytes_written
             + self.value_reorder_bytes_written
             + self.tiers.bytes_moved;
         if self.user_bytes_written == 0 { 0.0 } else { written as f64 / self.user_bytes_written as f64 }
@@ -414,6 +423,8 @@ impl Core {
             compactions: count(&counters.compactions),
             value_gcs: count(&counters.value_gcs),
             value_gc_bytes_written: count(&counters.value_gc_bytes),
+            values_folded: count(&counters.folded_values),
+            folded_value_bytes_written: count(&counters.folded_value_bytes),
             value_reorders: count(&counters.value_reorders),
             value_reorders_given_up: count(&counters.value_reorders_given_up),
             value_reorder_bytes_written: count(&counters.value_reorder_bytes),

@@ -10,13 +10,15 @@ use std::time::Duration;
 use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
-use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Cursor, Error, FileId, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
+use crate::base::versions::{DeltaFigures, Horizon, Retention, VersionRef, VersionSource};
+use crate::base::{Address, Cursor, Error, FileId, FileKey, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::jobs::collect_garbage::victims;
+use crate::engine::jobs::collection::remove_unreferenced;
+use crate::engine::jobs::folded_values::{FoldWriter, FoldedExtents, FoldedValues, is_worth_folding};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
@@ -99,7 +101,7 @@ impl Job for Compaction {
         Ok(match &self.0 {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
             Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
-                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new())?;
+                let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new(), FoldedExtents::default())?;
                 let coming = core.current_survey.expect_deaths(&core.published);
                 Ok(outcome.then(|core, installed| {
                     core.current_survey.note_dead(coming, vec![RecordNotes::missed()]);
@@ -110,7 +112,7 @@ impl Job for Compaction {
                 let version = core.published.view().version.clone();
                 let found = version.find(*table).map(|(_, table)| table.clone());
                 let moved = found.expect("a table that a job has claimed stays in the version");
-                replace_tables(core, Seqno::ZERO, vec![*table], vec![(*to, moved)])
+                replace_tables(core, Seqno::ZERO, vec![*table], vec![(*to, moved)], FoldedExtents::default())
             })),
             Choice::Compact(compact) => Plan::Subtasks(Box::new(SubtaskJob::new(TableMerge::plan(core, compact)?))),
         })
@@ -133,12 +135,13 @@ fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
         && reorder_candidates(core, state).is_none()
 }
 
-/// `added` replace `removed`.
+/// `added` and the extents that they reference replace `removed`.
 fn replace_tables<'a>(
     core: &Core,
     seqno: Seqno,
     removed: Vec<FileId>,
     added: Vec<(usize, Arc<Table>)>,
+    folded: FoldedExtents,
 ) -> Result<Outcome<'a>> {
     let kept = |id: &FileId| added.iter().any(|(_, table)| table.meta().id == *id);
     let version = core.published.view().version.clone();
@@ -148,10 +151,11 @@ fn replace_tables<'a>(
     let new: Vec<_> = new.map(|(_, table)| table.clone()).collect();
     let edit = Edit {
         tables_removed: removed.clone(),
-        files_added: new.iter().map(|table| table.key()).collect(),
+        files_added: new.iter().map(|table| table.key()).chain(folded.files).collect(),
         tables_added: added.iter().map(|(level, table)| (*level as u8, table.meta().clone())).collect(),
         referenced: Tables::each(&new).references()?,
         released: Tables::each(&gone_tables).references()?,
+        values_placed: folded.places,
         ..Edit::default()
     };
     Ok(Outcome::edit(seqno, edit, move |sources| {
@@ -379,11 +383,14 @@ impl TableMerge {
     }
 
     /// Called once the tables are part of the database, or never will be.
-    fn note_end(&self, core: &Core, written: &[Arc<Table>], error: Option<&Error>) {
+    fn note_end(&self, core: &Core, written: &[Arc<Table>], segments: &[FileKey], error: Option<&Error>) {
         self.progress(core).iter().for_each(|progress| progress.end(error.is_none()));
         self.report_end(core, written.iter().map(|table| table.meta().size).sum(), error.is_none());
         if let Some(error) = error {
             discard_rejected(error, written);
+            if error.is_transient() {
+                remove_unreferenced(core, segments);
+            }
         }
     }
 
@@ -445,6 +452,8 @@ pub(crate) struct MergedPart {
     tables: Vec<Arc<Table>>,
     /// Records that the inputs reference and the tables do not.
     dead: RecordNotes,
+    /// Values that were folded and are separated.
+    folded: FoldedExtents,
 }
 
 impl SubtaskWork for TableMerge {
@@ -470,8 +479,13 @@ impl SubtaskWork for TableMerge {
         let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let view = &self.horizon.view;
-        let fetch =
-            |key: &[u8], stamp: Stamp, payload: &[u8]| core.payload(view, key, stamp, Slice::copy_from(payload), None);
+        let fetch = |(key, stamp, payload): VersionRef<'_>, deltas: DeltaFigures| {
+            let is_worth_it = |base: Address| is_worth_folding(deltas, base.value_len as usize);
+            match Address::decode(payload).is_some_and(is_worth_it) {
+                true => core.payload(view, key, stamp, Slice::copy_from(payload), None).map(Some),
+                false => Ok(None),
+            }
+        };
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
         let mut dead = RecordNotes::at_most(core.settings.tuning.noted_records_max() / self.count());
         let mut note = |stamp: Stamp, payload: Option<&[u8]>| match payload {
@@ -479,20 +493,28 @@ impl SubtaskWork for TableMerge {
             None => dead.miss(),
         };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
-        let source = RefreshedAddresses::new(source.showing_dead(&mut note), &view.values);
+        let mut writer = FoldWriter::new(core, view);
+        let source = FoldedValues::new(source.showing_dead(&mut note), &mut writer);
+        let source = RefreshedAddresses::new(source, &view.values);
         let source = Watched::new(source, self.progress(core));
         let tombstones = clip(&self.tombstones_left, range);
         let source = Limited { source, core, passed: 0 };
         let mut source = WithYieldPoints { source, yield_points };
         let tables = core.write_tables(&mut source, tombstones, self.to, core.table_bytes())?;
         drop(source);
-        Ok(MergedPart { tables, dead })
+        let folded = writer.finish().inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
+        Ok(MergedPart { tables, dead, folded })
     }
 
     fn join(&self, core: &Core, outputs: Vec<MergedPart>) -> Result<Outcome<'_>> {
         let subtasks = outputs.len() as u64;
-        let (written, dead): (Vec<_>, Vec<_>) = outputs.into_iter().map(|part| (part.tables, part.dead)).unzip();
-        let written = written.concat();
+        let (mut written, mut dead, mut folded) = (Vec::new(), Vec::new(), FoldedExtents::default());
+        for part in outputs {
+            written.extend(part.tables);
+            dead.push(part.dead);
+            folded.add(core, part.folded);
+        }
+        let made = folded.files.clone();
         let held = core.memory.jobs.hold(dead.iter().map(RecordNotes::bytes).sum());
         self.note_covering(core, &written);
         let seqno = self.inputs().map(|meta| meta.seqno_max).max().unwrap_or_default();
@@ -500,11 +522,11 @@ impl SubtaskWork for TableMerge {
         let read: u64 = self.inputs().map(|meta| meta.size).sum();
         core.counters.bytes_read.fetch_add(read, Ordering::Relaxed);
         let added = written.iter().map(|table| (self.to, table.clone())).collect();
-        let outcome = replace_tables(core, seqno, inputs, added);
-        let outcome = outcome.inspect_err(|error| self.note_end(core, &written, Some(error)))?;
+        let outcome = replace_tables(core, seqno, inputs, added, folded);
+        let outcome = outcome.inspect_err(|error| self.note_end(core, &written, &made, Some(error)))?;
         let coming = core.current_survey.expect_deaths(&core.published);
         Ok(outcome.then(move |core, installed| {
-            self.note_end(core, &written, installed.as_ref().err());
+            self.note_end(core, &written, &made, installed.as_ref().err());
             core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });
             drop(held);
             installed?;
@@ -518,7 +540,10 @@ impl SubtaskWork for TableMerge {
         self.progress(core).iter().for_each(|progress| progress.end(false));
         self.report_end(core, 0, false);
         // No edit references them.
-        outputs.iter().flat_map(|part| &part.tables).for_each(|table| table.mark_obsolete());
+        for MergedPart { tables, folded, .. } in outputs {
+            tables.iter().for_each(|table| table.mark_obsolete());
+            remove_unreferenced(core, &folded.files);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod write_tables;
 pub(crate) mod flush;
 pub(crate) mod seal_front;
 pub(crate) mod compact;
+pub(crate) mod folded_values;
 pub(crate) mod refreshed_addresses;
 pub(crate) mod collection;
 pub(crate) mod collect_garbage;

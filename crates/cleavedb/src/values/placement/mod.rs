@@ -77,6 +77,11 @@ pub trait Placement: Send + Sync {
         false
     }
 
+    /// The bounds, ascending, that an extent of records in key order should not cross; `None` if extents have no key ranges.
+    fn borders(&self, _candidates: &[Candidate]) -> Option<Vec<Vec<u8>>> {
+        None
+    }
+
     /// The groups of the sorted records: each group, and how many of the next records it takes. A group may occur more
     /// than once.
     fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)>;

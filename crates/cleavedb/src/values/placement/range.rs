@@ -355,6 +355,15 @@ impl Placement for RangePlacement {
         true
     }
 
+    /// The bounds of the clusters.
+    fn borders(&self, candidates: &[Candidate]) -> Option<Vec<Vec<u8>>> {
+        let clusters = clusters_of(candidates);
+        let bounds = clusters.iter().flat_map(|cluster| [Some(cluster.from), cluster.to]).flatten();
+        let mut borders: Vec<Vec<u8>> = bounds.map(<[u8]>::to_vec).collect();
+        borders.dedup();
+        Some(borders)
+    }
+
     fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
         let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
         let size = self.size(context.bytes_in_groups() + context.in_logs + bytes);

@@ -74,6 +74,15 @@ fn order_by_first_bytes_then_key_is_key_order() {
 }
 
 #[test]
+fn borders_are_the_bounds_of_clusters() {
+    let range = range(1000);
+    assert_eq!(range.borders(&[log(1, 10, 5)]), Some(Vec::new()));
+    let files = [extent(5, 10, 5, 30, 40), log(1, 10, 5), extent(3, 10, 5, 10, 20), extent(4, 10, 5, 15, 30)];
+    // The last of them begins where the cluster of the other two ends.
+    assert_eq!(range.borders(&files), Some([10, 30, 40].map(key).to_vec()));
+}
+
+#[test]
 fn values_between_clusters_are_cut_by_size() {
     let nothing = PlacementContext::default();
     assert_eq!(parts(&range(1000), 0..10, &nothing), [(0, 9)]);
