@@ -23,6 +23,7 @@ use crate::engine::recovery::directories::{directories_as_stored, find_directori
 use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
+use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::KeyspaceKind;
 use crate::format::meta::TableMeta;
 use crate::format::references::References;
@@ -285,7 +286,7 @@ impl Checker {
 
     fn table(&mut self, path: &Path, id: FileId, named: Option<(u8, &TableMeta)>, state: Option<&ManifestState>) {
         if let Some((level, meta)) = named {
-            if level as usize >= LEVELS_MAX {
+            if level as usize >= LEVELS_MAX && level != SEGMENT_LEVEL {
                 self.problem(path, None, format!("the manifest puts this table into level {level}"));
             }
             match self.storage.file_len(path) {
@@ -374,7 +375,9 @@ impl Checker {
     /// In HL0, overlapping tables must have disjoint ranges of sequence numbers. In lower levels no two tables may
     /// overlap.
     fn order_of_tables(&mut self, state: &ManifestState) {
-        let tables: Vec<(u8, &TableMeta)> = state.tables.values().map(|(level, meta)| (*level, meta)).collect();
+        let tables = state.tables.values().map(|(level, meta)| (*level, meta));
+        // Delta segments overlap; their buckets list which parts of them count.
+        let tables: Vec<(u8, &TableMeta)> = tables.filter(|(level, _)| *level != SEGMENT_LEVEL).collect();
         for (index, (level, table)) in tables.iter().enumerate() {
             let others = tables[index + 1..].iter().filter(|(other, _)| other == level).map(|(_, meta)| *meta);
             for other in others.filter(|other| table.overlaps(&other.smallest, &other.end)) {
