@@ -96,9 +96,14 @@ pub fn choose(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
     let (mut bytes, mut wants_split) = (0, false);
     for (index, bucket) in buckets.iter().enumerate() {
         let Some(upkeep) = upkeep_of(index, bucket, buckets.len(), sizes) else { continue };
+        // All buckets of a keyspace leave at once, which costs nothing.
+        if matches!(upkeep, Upkeep::Remove(_)) {
+            chosen.push(upkeep);
+            continue;
+        }
         wants_split |= matches!(upkeep, Upkeep::Fold(_)) && !bucket.leaves;
         bytes += bucket.bytes;
-        if !chosen.is_empty() && bytes > sizes.bytes_max * JOB_BUCKETS {
+        if bytes > bucket.bytes && bytes > sizes.bytes_max * JOB_BUCKETS {
             break;
         }
         chosen.push(upkeep);
@@ -257,6 +262,8 @@ mod tests {
         assert_eq!(choose(&[small, other, over, small], SIZES), [Upkeep::Fold(2..3)]);
         let calm = BucketFigures { may_fold: false, ..over };
         assert_eq!(choose(&[small, small, calm, other], SIZES), [Upkeep::Rewrite(2..3)]);
+        let dropped = BucketFigures { bytes: 9000, is_dropped: true, ..bucket() };
+        assert_eq!(choose(&[dropped, dropped], SIZES), [Upkeep::Remove(0..1), Upkeep::Remove(1..2)]);
         // A job is small, but has something to do.
         let large = BucketFigures { bytes: 9000, extents: 3, ..bucket() };
         assert_eq!(choose(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);

@@ -5,11 +5,12 @@
 //! newer than the newest base, and than every covering range tombstone, that it has found elsewhere (rule 7). So it asks the
 //! buckets last.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::ranges::KeyRange;
-use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
+use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
 use crate::deltas::directory::{Bucket, Directory};
 use crate::levels::point_reads::{TableLookUp, newest_in};
 use crate::levels::table::Table;
@@ -93,6 +94,38 @@ impl Buckets {
         let overlapping = &self.directory.buckets()[self.directory.overlapping(from, range.to.as_deref())];
         let sizes = overlapping.iter().map(|bucket| (bucket.entries(), bucket.bytes()));
         sizes.fold((0, 0), |(entries, bytes), (more, more_bytes)| (entries + more, bytes + more_bytes))
+    }
+}
+
+/// What is known of the upkeep of buckets, so that it is not found out again at every look for a job.
+#[derive(Default)]
+pub(crate) struct UpkeepMemory {
+    /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
+    /// would come of doing it again.
+    pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// Nothing was due in this directory in these circumstances.
+    pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
+}
+
+/// The segments of a bucket, and the oldest snapshot.
+pub(crate) type FoldAttempt = (Vec<FileId>, Seqno);
+
+/// What the upkeep of buckets depends on besides the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Circumstances {
+    /// The oldest snapshot, if a bucket was folded in vain.
+    pub oldest: Seqno,
+    /// How often keyspaces were dropped, or their operands placed elsewhere.
+    pub keyspace_changes: u64,
+    pub writers_wait: bool,
+    /// Number of files that cannot be read.
+    pub quarantined: usize,
+}
+
+impl UpkeepMemory {
+    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {
+        let known = self.nothing_due.as_ref();
+        known.is_some_and(|(of, then)| *then == now && of.as_ptr() == Arc::as_ptr(directory))
     }
 }
 
@@ -209,7 +242,7 @@ impl Cursor for BucketCursor {
         self.current().value()
     }
 
-    fn value_slice(&self) -> crate::base::Slice {
+    fn value_slice(&self) -> Slice {
         self.current().value_slice()
     }
 

@@ -1,6 +1,5 @@
 //! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::background_io::BackgroundIo;
+use crate::engine::buckets::UpkeepMemory;
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::current_survey::CurrentSurvey;
@@ -41,10 +41,6 @@ use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex};
 use crate::values::placement::Placement;
 
-/// What was found when a bucket that is to be emptied was last folded: its segments, and the oldest snapshot. As long as
-/// both are the same, nothing would come of doing it again.
-pub(crate) type FoldAttempt = (Vec<FileId>, Seqno);
-
 /// An open database.
 pub(crate) struct Core {
     pub storage: Arc<dyn Storage>,
@@ -74,8 +70,7 @@ pub(crate) struct Core {
     pub fast: FastTier,
     /// Files may lie where they do not belong.
     pub has_misplaced: AtomicBool,
-    /// Buckets that were folded in vain, by lower bound.
-    pub fold_attempts: Mutex<BTreeMap<Vec<u8>, FoldAttempt>>,
+    pub upkeep: Mutex<UpkeepMemory>,
     pub placement: Box<dyn Placement>,
     pub counters: Counters,
     pub stats_page: StatsPage,
@@ -151,7 +146,7 @@ impl Core {
             reserve: parts.reserve,
             fast: parts.fast,
             has_misplaced: AtomicBool::new(true),
-            fold_attempts: Mutex::default(),
+            upkeep: Mutex::default(),
             placement,
             counters: Counters::default(),
             stats_page: StatsPage::default(),

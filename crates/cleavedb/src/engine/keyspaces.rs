@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
@@ -72,6 +72,8 @@ pub(crate) struct Keyspaces {
     separation_default: usize,
     /// No keyspace separates smaller values.
     separation_min: AtomicUsize,
+    /// How often a keyspace was dropped, or its operands placed elsewhere.
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -103,7 +105,8 @@ impl Keyspaces {
     ) -> Keyspaces {
         let inner = RwLock::new(KeyspaceMaps { dropped, ..KeyspaceMaps::default() });
         let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
-        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min };
+        let changes = AtomicU64::new(0);
+        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min, changes };
         for record in records {
             keyspaces.add(record);
         }
@@ -172,6 +175,7 @@ impl Keyspaces {
         }
         inner.by_id.remove(&keyspace.record.id);
         inner.dropped.insert(keyspace.record.id, seqno);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Forgets dropped keyspaces of which no file has versions any more.
@@ -202,6 +206,12 @@ impl Keyspaces {
     /// Changes where the next flush writes the merge operands of a keyspace.
     pub fn set_delta_placement(&self, keyspace: &KeyspaceState, deltas: DeltaPlacement) {
         keyspace.deltas_in_buckets.store(deltas == DeltaPlacement::Buckets, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that has changed if a keyspace was dropped, or its operands placed elsewhere.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Where flushes write the merge operands of a keyspace.

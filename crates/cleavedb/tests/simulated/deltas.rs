@@ -72,7 +72,7 @@ fn operands_of_many_flushes_are_read_in_their_order_in_every_way() {
         let stats = db.stats().deltas;
         assert!(stats.buckets > 0 && stats.segments == 4 && stats.operands >= 3 * 60, "{stats:?}");
         let value = |number: usize, rounds: usize| {
-            let base = (number % 2 == 0).then(|| "base".to_owned());
+            let base = number.is_multiple_of(2).then(|| "base".to_owned());
             base.into_iter().chain((0..rounds).map(|round| round.to_string())).collect::<Vec<_>>().join("+")
         };
         for (number, key) in keys.iter().enumerate() {
@@ -343,7 +343,10 @@ fn without_the_operator_operands_in_buckets_stay_as_they_are() {
         (0..30).for_each(|number| lists.put(format!("{number}"), "base").unwrap());
         db.flush().unwrap();
         for round in 0..3 {
-            flushed(&db, &[&|| (0..30).for_each(|number| lists.merge(format!("{number}"), round.to_string()).unwrap())]);
+            flushed(
+                &db,
+                &[&|| (0..30).for_each(|number| lists.merge(format!("{number}"), round.to_string()).unwrap())],
+            );
         }
         db.close().unwrap();
         let bare = Options::new().background_threads(2);

@@ -18,6 +18,8 @@ use crate::levels::table::Table;
 
 /// Data blocks of a segment are cut at this size, so that a read of few operands reads little.
 const PAGE_BYTES: usize = 4 << 10;
+/// A segment is written in pieces of this size, since a flush writes tables beside it.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// A segment that was written and synced, and what lies in it.
 pub(crate) struct Segment {
@@ -67,7 +69,7 @@ impl<'a> SegmentWriter<'a> {
             block_size: settings.block_size.min(PAGE_BYTES),
             filter_bits: settings.filter_bits,
             compression: settings.compression_at(0),
-            write_bytes: settings.tuning.write_bytes,
+            write_bytes: settings.tuning.write_bytes.min(WRITE_BYTES),
             access: core.readers.access_in(key.dir),
         };
         let bytes = TableOptions::builder_bytes(options.block_size, options.filter_bits, options.write_bytes);

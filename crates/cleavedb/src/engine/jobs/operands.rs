@@ -38,9 +38,9 @@ impl<'a> Operands<'a> {
     }
 
     /// The versions of a key in its bucket that are left, newest first. `versions` are all of them, newest first.
-    pub fn compact(&mut self, key: &[u8], versions: Vec<KeyVersion>) -> Result<Vec<KeyVersion>> {
+    pub fn compact(&mut self, key: &[u8], versions: Vec<KeyVersion>) -> Vec<KeyVersion> {
         if versions.len() < 2 && !self.is_thorough {
-            return Ok(versions);
+            return versions;
         }
         let snapshots = &self.horizon.snapshots;
         let stripe = |version: &KeyVersion| snapshots.partition_point(|&snapshot| snapshot < version.0.seqno());
@@ -49,20 +49,19 @@ impl<'a> Operands<'a> {
             // Everything in a bucket was published before its flush, so the last snapshot sees it.
             let snapshot = snapshots.get(stripe(&versions[0])).or(snapshots.last());
             let snapshot = snapshot.copied().unwrap_or(Seqno::MAX);
-            self.compact_stripe(key, versions, snapshot, &mut kept)?;
+            self.compact_stripe(key, versions, snapshot, &mut kept);
         }
-        Ok(kept)
+        kept
     }
 
     /// The versions of one stripe that are left; `snapshot` is the oldest that sees them all.
-    fn compact_stripe(
-        &mut self,
-        key: &[u8],
-        versions: &[KeyVersion],
-        snapshot: Seqno,
-        kept: &mut Vec<KeyVersion>,
-    ) -> Result<()> {
-        let base = outside_buckets(&self.horizon.view, key, snapshot)?.base_seqno();
+    fn compact_stripe(&mut self, key: &[u8], versions: &[KeyVersion], snapshot: Seqno, kept: &mut Vec<KeyVersion>) {
+        let Ok(outside) = outside_buckets(&self.horizon.view, key, snapshot) else {
+            // A read of the key reports why. Without the base nothing can be merged.
+            kept.extend(versions.iter().cloned());
+            return;
+        };
+        let base = outside.base_seqno();
         let live = versions.partition_point(|(stamp, _)| stamp.seqno() > base);
         if live < versions.len() {
             self.evidence = self.evidence.max(base);
@@ -82,11 +81,10 @@ impl<'a> Operands<'a> {
             && let Some(folded) = self.fold(key, live)
         {
             kept.push(folded);
-            return Ok(());
+            return;
         }
         kept.extend(merged);
         kept.extend(own_base.first().cloned());
-        Ok(())
     }
 
     /// The value of a key after the live versions of a stripe, as a put with the number of the newest: for keys whose operands

@@ -13,9 +13,9 @@ use crate::base::key_versions::KeyVersion;
 use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
 use crate::deltas::directory::{Bucket, Change, Directory};
 use crate::deltas::policy::{BucketFigures, Upkeep, choose};
-use crate::engine::buckets::BucketCursor;
+use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
-use crate::engine::core::{Core, FoldAttempt};
+use crate::engine::core::Core;
 use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_directory, discard_rejected_segment};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::operands::Operands;
@@ -29,6 +29,9 @@ use crate::format::edit::Edit;
 
 /// Due when a bucket is full, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+
+/// Footer, properties and indexes of a small segment, in bytes.
+const SPARE_BYTES: u64 = 2 << 10;
 
 /// Rewrites buckets.
 struct RewriteBuckets {
@@ -58,9 +61,18 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
 impl Core {
     /// The upkeep that is due, without buckets that a quarantined segment is part of.
     fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> Vec<Upkeep> {
-        let dropped = self.keyspaces.dropped();
         let oldest = self.snapshots.oldest(&self.published);
-        let attempts = self.fold_attempts.lock();
+        let mut memory = self.upkeep.lock();
+        let now = Circumstances {
+            oldest: if memory.attempts.is_empty() { Seqno::ZERO } else { oldest },
+            keyspace_changes: self.keyspaces.changes(),
+            writers_wait: self.pacer.is_limited.load(Ordering::Relaxed),
+            quarantined: quarantined.len(),
+        };
+        if memory.is_nothing_due(&view.directory, now) {
+            return Vec::new();
+        }
+        let dropped = self.keyspaces.dropped();
         let mut known: Option<(KeyspaceId, bool, bool)> = None;
         let mut figures = Vec::with_capacity(view.directory.buckets().len());
         for bucket in view.directory.buckets() {
@@ -73,7 +85,7 @@ impl Core {
                 }
             };
             let was_tried = || {
-                let attempt = attempts.get(&bucket.lower);
+                let attempt = memory.attempts.get(&bucket.lower);
                 attempt.is_some_and(|(segments, at)| *at == oldest && segments.iter().copied().eq(segments_of(bucket)))
             };
             figures.push(BucketFigures {
@@ -83,14 +95,17 @@ impl Core {
                 bytes_newer: bucket.extents.iter().rev().skip(1).map(|extent| extent.bytes).sum(),
                 is_dropped,
                 leaves: leaves && !bucket.extents.is_empty() && !was_tried(),
-                may_fold: !self.pacer.is_limited.load(Ordering::Relaxed),
+                may_fold: !now.writers_wait,
                 is_blocked: segments_of(bucket).any(|segment| quarantined.contains(&segment)),
                 is_in_sparse_segment: false,
             });
         }
-        drop(attempts);
         mark_sparse(view, &mut figures);
-        choose(&figures, self.settings.tuning.bucket_sizes())
+        let due = choose(&figures, self.settings.tuning.bucket_sizes());
+        if due.is_empty() {
+            memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
+        }
+        due
     }
 }
 
@@ -104,8 +119,7 @@ fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
     for extent in view.directory.buckets().iter().flat_map(|bucket| &bucket.extents) {
         *used.entry(extent.segment).or_default() += extent.bytes;
     }
-    let entries_bytes = |segment: &crate::levels::table::Table| segment.meta().size;
-    let all: u64 = view.version.segments().iter().map(|segment| entries_bytes(segment)).sum();
+    let all: u64 = view.version.segments().iter().map(|segment| segment.meta().size).sum();
     if all <= 2 * used.values().sum::<u64>() + SPARE_BYTES * view.version.segments().len() as u64 {
         return;
     }
@@ -117,9 +131,6 @@ fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
     }
 }
 
-/// Footer, properties and indexes of a small segment, in bytes.
-const SPARE_BYTES: u64 = 2 << 10;
-
 impl Job for RewriteBuckets {
     fn profile(&self) -> Profile {
         let tables = self.segments.iter().copied().map(Claim::Table);
@@ -128,7 +139,8 @@ impl Job for RewriteBuckets {
             claims: tables.fold(Claims::sole(Sole::Buckets), Claims::and),
             binds: &[Bound::ReadSlow, Bound::Cpu, Bound::WriteSlow],
             class: Class::Mandatory,
-            memory: MemoryShare::Compaction,
+            // That of flushes, none of which runs meanwhile.
+            memory: MemoryShare::Own,
             need: Need::Compaction,
             meets_need: true,
         }
@@ -166,8 +178,8 @@ impl RewriteBuckets {
         let horizon = core.job_horizon();
         let Rewritten { segment, change, evidence } = self.rewrite(core, &horizon, &directory)?;
         let after = directory.apply(&change);
-        let left = after.segments();
-        let gone: Vec<FileId> = self.segments.difference(&left).copied().collect();
+        let used = after.segments();
+        let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
         let mut edit = Edit { tables_removed: gone.clone(), ..Edit::default() };
         segment.iter().for_each(|segment| segment.add_to(&mut edit));
         change_directory(&mut edit, &change);
@@ -178,6 +190,7 @@ impl RewriteBuckets {
             .collect();
         let added = segment.as_ref().map(|segment| (usize::from(SEGMENT_LEVEL), segment.table.clone()));
         let after = Arc::new(after);
+        let left = after.clone();
         let seqno = evidence.max(segment.as_ref().map_or(Seqno::ZERO, |segment| segment.table.meta().seqno_max));
         let outcome = Outcome::edit(seqno, edit, move |sources| {
             for id in &gone {
@@ -192,7 +205,9 @@ impl RewriteBuckets {
         Ok(outcome.then(move |core, installed| {
             installed.inspect_err(|error| discard_rejected_segment(error, segment.as_ref()))?;
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
-            core.fold_attempts.lock().extend(attempts);
+            let mut memory = core.upkeep.lock();
+            memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
+            memory.attempts.extend(attempts);
             Ok(())
         }))
     }
@@ -244,7 +259,7 @@ impl RewriteBuckets {
         while cursor.valid() && last.ends_after(cursor.key()) {
             let (key, versions) = cursor.take_key()?;
             rest = rest.saturating_sub(bytes_of(&key, &versions));
-            let kept = operands.compact(&key, versions)?;
+            let kept = operands.compact(&key, versions);
             let bytes = bytes_of(&key, &kept);
             if *count < sizes.buckets_max && sizes.cuts(part, bytes + rest) {
                 (part, lower) = (0, key.clone());
