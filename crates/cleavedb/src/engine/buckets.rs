@@ -107,13 +107,13 @@ pub(crate) struct UpkeepMemory {
     pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
 }
 
-/// The segments of a bucket, and the oldest snapshot.
-pub(crate) type FoldAttempt = (Vec<FileId>, Seqno);
+/// The segments of a bucket, and the oldest snapshot if one was held.
+pub(crate) type FoldAttempt = (Vec<FileId>, Option<Seqno>);
 
 /// What the upkeep of buckets depends on besides the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// The oldest snapshot, if a bucket was folded in vain.
+    /// The oldest snapshot, if a bucket was folded in vain while one was held.
     pub oldest: Seqno,
     /// How often keyspaces were dropped, or their operands placed elsewhere.
     pub keyspace_changes: u64,
@@ -123,6 +123,11 @@ pub(crate) struct Circumstances {
 }
 
 impl UpkeepMemory {
+    /// A bucket was folded in vain while a snapshot was held.
+    pub fn waits_for_snapshot(&self) -> bool {
+        self.attempts.values().any(|(_, held)| held.is_some())
+    }
+
     pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {
         let known = self.nothing_due.as_ref();
         known.is_some_and(|(of, then)| *then == now && of.as_ptr() == Arc::as_ptr(directory))

@@ -64,7 +64,7 @@ impl Core {
         let oldest = self.snapshots.oldest(&self.published);
         let mut memory = self.upkeep.lock();
         let now = Circumstances {
-            oldest: if memory.attempts.is_empty() { Seqno::ZERO } else { oldest },
+            oldest: if memory.waits_for_snapshot() { oldest } else { Seqno::ZERO },
             keyspace_changes: self.keyspaces.changes(),
             writers_wait: self.pacer.is_limited.load(Ordering::Relaxed),
             quarantined: quarantined.len(),
@@ -86,7 +86,9 @@ impl Core {
             };
             let was_tried = || {
                 let attempt = memory.attempts.get(&bucket.lower);
-                attempt.is_some_and(|(segments, at)| *at == oldest && segments.iter().copied().eq(segments_of(bucket)))
+                attempt.is_some_and(|(segments, held)| {
+                    held.is_none_or(|held| held == oldest) && segments.iter().copied().eq(segments_of(bucket))
+                })
             };
             figures.push(BucketFigures {
                 keyspace,
@@ -183,10 +185,12 @@ impl RewriteBuckets {
         let mut edit = Edit { tables_removed: gone.clone(), ..Edit::default() };
         segment.iter().for_each(|segment| segment.add_to(&mut edit));
         change_directory(&mut edit, &change);
+        // The last one is the published number.
+        let held = horizon.snapshots.first().copied().filter(|_| horizon.snapshots.len() > 1);
         let attempts: Vec<(Vec<u8>, FoldAttempt)> = folded
             .into_iter()
             .filter_map(|lower| after.find(&lower).map(|bucket| (lower, segments_of(bucket).collect())))
-            .map(|(lower, segments)| (lower, (segments, horizon.snapshots[0])))
+            .map(|(lower, segments)| (lower, (segments, held)))
             .collect();
         let added = segment.as_ref().map(|segment| (usize::from(SEGMENT_LEVEL), segment.table.clone()));
         let after = Arc::new(after);

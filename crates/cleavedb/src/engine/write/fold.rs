@@ -29,8 +29,8 @@ struct Fold {
 }
 
 impl Core {
-    /// Folds all keys of neighbouring buckets that can be folded now. False if writers wait for room, or no write is possible,
-    /// so that it should be tried again.
+    /// Folds all keys of neighbouring buckets that can be folded now. False if writers wait for room, so that it should be
+    /// tried again.
     pub fn fold_buckets(&self, buckets: &[Arc<Bucket>]) -> Result<bool> {
         let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Ok(true) };
         let (view, seen) = self.published.read();
@@ -65,22 +65,19 @@ impl Core {
         (value.len() < limits::VALUE_BYTES_LIMIT).then_some(Fold { keyspace, full: key, value })
     }
 
-    /// Puts values whose keys have not changed since `seen`. False if writers have to wait, or no write is possible.
+    /// Puts values whose keys have not changed since `seen`. False if writers have to wait.
     fn write_folds(&self, folds: &[Fold], seen: Seqno) -> Result<bool> {
         if folds.is_empty() {
             return Ok(true);
         }
         let bytes = folds.iter().map(|fold| fold.full.len() + fold.value.len()).sum::<usize>();
         match self.wait_for_room(bytes as u64, Some(now())).and_then(|()| self.commit_folds(folds, seen)) {
-            Ok(()) => Ok(true),
-            // The keyspace was dropped, or the database closes, or is full: the operands stay.
-            Err(
-                Error::WouldStall
-                | Error::NotFound { .. }
-                | Error::Closed
-                | Error::NoSpace { .. }
-                | Error::InvalidInput { .. },
-            ) => Ok(false),
+            Err(Error::WouldStall) => Ok(false),
+            // The keyspace was dropped, or the database closes, or is full: the operands stay until something changes.
+            Ok(())
+            | Err(Error::NotFound { .. } | Error::Closed | Error::NoSpace { .. } | Error::InvalidInput { .. }) => {
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }
