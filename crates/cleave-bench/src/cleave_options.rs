@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    Compression, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy,
+    Compression, DeltaPlacement, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement, ValueReordering,
+    VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,11 +31,19 @@ struct Chosen {
     spare_bytes: Option<u64>,
     /// Whether files are synced.
     syncs: bool,
+    deltas: DeltaPlacement,
 }
 
 impl Chosen {
     fn of(options: Options) -> Chosen {
-        Chosen { options, values: ValueOptions::new(), spare_percent: None, spare_bytes: None, syncs: true }
+        Chosen {
+            options,
+            values: ValueOptions::new(),
+            spare_percent: None,
+            spare_bytes: None,
+            syncs: true,
+            deltas: DeltaPlacement::Levels,
+        }
     }
 
     fn options(self, set: impl FnOnce(Options) -> Options) -> Option<Chosen> {
@@ -58,7 +67,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 20] = [
+const KNOWN: [Known; 21] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -246,6 +255,18 @@ const KNOWN: [Known; 20] = [
             chosen.options(|options| options.background_io_limit(Some(limit)))
         },
     },
+    Known {
+        key: "deltas",
+        values: "levels or buckets",
+        set: |chosen, value| {
+            let deltas = match value {
+                "levels" => DeltaPlacement::Levels,
+                "buckets" => DeltaPlacement::Buckets,
+                _ => return None,
+            };
+            Some(Chosen { deltas, ..chosen })
+        },
+    },
 ];
 
 fn on_or_off(value: &str) -> Option<bool> {
@@ -278,18 +299,27 @@ impl CleaveOptions {
 }
 
 fn set_all(text: &str, options: Options) -> Result<(Options, Option<Incomplete>), String> {
-    let chosen = text.split(',').try_fold(Chosen::of(options), |chosen, part| {
+    chosen_of(text, options).map(Chosen::done)
+}
+
+fn chosen_of(text: &str, options: Options) -> Result<Chosen, String> {
+    text.split(',').try_fold(Chosen::of(options), |chosen, part| {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
         let known = KNOWN.iter().find(|known| known.key == key).ok_or_else(|| {
             let keys = KNOWN.map(|known| known.key).join(", ");
             format!("CleaveDB has no option {key:?}; it has {keys}")
         })?;
         (known.set)(chosen, value).ok_or_else(|| format!("{key} is {}, not {value:?}", known.values))
-    })?;
-    Ok(chosen.done())
+    })
 }
 
 impl CleaveOptions {
+    /// Where the keyspace of the benchmark keeps its merge operands.
+    pub fn deltas(&self) -> DeltaPlacement {
+        let chosen = chosen_of(&self.0, Options::new());
+        chosen.expect("the options were checked when they were parsed").deltas
+    }
+
     /// Whether they disable syncs.
     pub fn without_syncs(&self) -> bool {
         self.apply(Options::new()).1.is_some()
@@ -333,7 +363,7 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,background-io=100M";
+                   scheduling=static:4:16M,background-io=100M,deltas=buckets";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];

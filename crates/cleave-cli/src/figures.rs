@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use cleavedb::{
-    DecisionStats, DeviceStats, DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats, SchedulingStats,
-    SettingStats, Stats, Tier, TierStats,
+    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats,
+    SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
 use serde_json::{Value, json};
@@ -44,6 +44,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "runs": stats.runs.iter().map(run).collect::<Vec<Value>>(),
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "values": values_as_json(stats),
+        "deltas": deltas_as_json(&stats.deltas),
         "tiers": tiers_as_json(&stats.tiers),
         "scheduling": scheduling_as_json(&stats.scheduling),
         "memory_budget": stats.memory_budget,
@@ -71,6 +72,20 @@ fn values_as_json(stats: &Stats) -> Value {
         "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
         "surveys": stats.value_surveys,
         "records_moved": stats.value_records_moved,
+    })
+}
+
+fn deltas_as_json(deltas: &DeltaStats) -> Value {
+    json!({
+        "buckets": deltas.buckets,
+        "extents": deltas.extents,
+        "operands": deltas.operands,
+        "bytes": deltas.bytes,
+        "segments": deltas.segments,
+        "segment_bytes": deltas.segment_bytes,
+        "rewrites": deltas.rewrites,
+        "folds": deltas.folds,
+        "folds_refused": deltas.folds_refused,
     })
 }
 

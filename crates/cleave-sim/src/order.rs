@@ -1,7 +1,7 @@
 //! The list in which concurrent clients record the order of their batches. Each batch appends its own number with a
 //! merge, so the list gives the batches that a snapshot or a recovered database contains, in commit order.
 
-use cleavedb::{Db, Durability, Error, KeyspaceOptions};
+use cleavedb::{Db, DeltaPlacement, Durability, Error, KeyspaceOptions};
 
 use crate::failure::Failure;
 use crate::ledger::BatchId;
@@ -15,7 +15,9 @@ pub fn reset(db: &Db) -> Result<(), Error> {
     let exists = db.keyspaces().iter().any(|name| name == ORDER);
     let order = match exists {
         true => db.open_keyspace(ORDER)?,
-        false => db.create_keyspace(ORDER, KeyspaceOptions::new().merge_operator("append"))?,
+        false => {
+            db.create_keyspace(ORDER, KeyspaceOptions::new().merge_operator("append").deltas(DeltaPlacement::Buckets))?
+        }
     };
     order.delete_with(ORDER, Durability::Sync)
 }

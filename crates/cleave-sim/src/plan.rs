@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cleavedb::testing::{Canary, Tuning};
-use cleavedb::{Compression, Durability, LogBackend, Options, Scheduling};
+use cleavedb::{Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
@@ -136,6 +136,12 @@ impl Plan {
         if self.two_directories { options.fast_dir(FAST).slow_dir(FAST) } else { options }
     }
 
+    /// Where the keyspace in a slot keeps its merge operands at first.
+    pub fn deltas(&self, slot: u8) -> DeltaPlacement {
+        let mut rng = Rng::of(self.seed.wrapping_add(slot.into()), 0x6465_6c74);
+        *rng.pick(&[DeltaPlacement::Levels, DeltaPlacement::Buckets, DeltaPlacement::Buckets])
+    }
+
     /// True if the disk of this run supports hard links.
     pub fn links(&self) -> bool {
         !self.seed.is_multiple_of(3)
@@ -204,6 +210,9 @@ impl Plan {
         // Logs and the ring either grow or have their full size from the beginning.
         tuning.log_bytes_min = *rng.pick(&[8 << 10, 16 << 10, 1 << 20]);
         tuning.ring_bytes_min = *rng.pick(&[16 << 10, 16 << 10, 1 << 20]);
+        tuning.bucket_bytes = *rng.pick(&[300, 2 << 10, 16 << 10]);
+        tuning.bucket_extents_max = *rng.pick(&[1, 3, 8]);
+        tuning.buckets_max = *rng.pick(&[1, 6, 100]);
         tuning
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, Error, KeyspaceOptions, Options};
+use cleavedb::{Db, DeltaPlacement, Error, KeyspaceOptions, Options};
 
 use crate::client::Client;
 use crate::crasher::image_of;
@@ -47,7 +47,9 @@ impl Session {
             let operator = operator_of_slot(slot);
             let keyspace =
                 operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
-            db.create_keyspace(&name_of_slot(slot), keyspace).map_err(|error| Failure(format!("set up: {error}")))?;
+            let deltas = if slot % 2 == 1 { DeltaPlacement::Buckets } else { DeltaPlacement::Levels };
+            db.create_keyspace(&name_of_slot(slot), keyspace.deltas(deltas))
+                .map_err(|error| Failure(format!("set up: {error}")))?;
             expected.base.create(&name_of_slot(slot), operator);
         }
         let world = World::new(0, false);

@@ -165,7 +165,7 @@ impl Simulation {
                 let operator = operator_of_slot(slot);
                 let options =
                     operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
-                db.create_keyspace(&name_of_slot(slot), options)?;
+                db.create_keyspace(&name_of_slot(slot), options.deltas(self.plan.deltas(slot)))?;
                 self.expected.base.create(&name_of_slot(slot), operator);
             }
             db.close()

@@ -85,7 +85,8 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     let keyspace = if db.keyspaces().iter().any(|name| name == KEYSPACE) {
         db.open_keyspace(KEYSPACE)
     } else {
-        db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("patches"))
+        let deltas = settings.cleave.as_ref().map(CleaveOptions::deltas).unwrap_or_default();
+        db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("patches").deltas(deltas))
     };
     let slow = settings.dirs.slow.as_ref().unwrap_or(&settings.dirs.main).clone();
     Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db, slow }))

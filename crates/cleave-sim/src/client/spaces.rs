@@ -1,11 +1,16 @@
 //! Creating, dropping and configuring keyspaces from a client.
 
-use cleavedb::{Error, KeyspaceOptions};
+use cleavedb::{DeltaPlacement, Error, KeyspaceOptions};
 
 use crate::client::{Client, Space};
 use crate::failure::Failure;
 use crate::ledger::Answer;
 use crate::operation::{FIRST_CHANGING_SLOT, SLOTS, name_of_slot, operator_of_slot};
+
+/// The placement of merge operands that goes with a drawn number.
+fn deltas_of(drawn: u32) -> DeltaPlacement {
+    if drawn.is_multiple_of(2) { DeltaPlacement::Buckets } else { DeltaPlacement::Levels }
+}
 
 impl Client {
     pub(super) fn create(&mut self, slot: u8) -> Result<(), Failure> {
@@ -16,6 +21,7 @@ impl Client {
         let operator = operator_of_slot(slot);
         let options =
             operator.map_or(KeyspaceOptions::new(), |operator| KeyspaceOptions::new().merge_operator(operator.name()));
+        let options = options.deltas(deltas_of(slot.into()));
         if self.spaces.contains_key(&slot) {
             return match self.db.create_keyspace(&name, options) {
                 Ok(_) => Err(Failure(format!("keyspace {name} was created while it existed"))),
@@ -42,12 +48,16 @@ impl Client {
         }
     }
 
-    /// Changes the separation threshold, which must not affect any answer.
+    /// Changes the separation threshold and the placement of merge operands, which must not affect any answer.
     pub(super) fn separate(&mut self, slot: u8, bytes: Option<u32>) -> Result<(), Failure> {
         let Some(space) = self.spaces.get(&slot) else {
             return Ok(());
         };
-        match space.handle.set_separation(bytes) {
+        let placed = space.handle.set_separation(bytes).and_then(|()| {
+            // Drawn with the threshold.
+            space.handle.set_deltas(deltas_of(bytes.unwrap_or(1)))
+        });
+        match placed {
             Ok(()) => Ok(()),
             Err(error) => self.forgive("set_separation", &error, false),
         }

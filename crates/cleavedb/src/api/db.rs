@@ -17,6 +17,7 @@ use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
 use crate::engine::lifecycle;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::engine::tuning::sizes::Tuning;
+use crate::format::buckets::DeltaPlacement;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::io::{MemoryStorage, OsStorage, Storage};
 
@@ -121,9 +122,15 @@ impl Db {
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),
             separation: options.separation,
+            deltas: options.deltas,
         };
-        let mut edit =
-            Edit { keyspaces_added: vec![record.clone()], next_keyspace: Some(KeyspaceId(next)), ..Edit::default() };
+        let mut edit = Edit {
+            keyspaces_added: vec![record.clone()],
+            keyspaces_placed: vec![(id, options.deltas)],
+            next_keyspace: Some(KeyspaceId(next)),
+            ..Edit::default()
+        };
+        edit.keyspaces_placed.retain(|(_, deltas)| *deltas != DeltaPlacement::default());
         core.add_counters(&mut edit);
         core.commit_edit(&mut manifest, &edit)?;
         Ok(Keyspace::new(self.inner.clone(), core.keyspaces.add(record)))

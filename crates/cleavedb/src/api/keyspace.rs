@@ -11,6 +11,7 @@ use crate::engine::batch::Batch;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
+use crate::format::buckets::DeltaPlacement;
 use crate::format::edit::{KeyspaceKind, Separation};
 
 /// Each thread keeps a batch buffer of at most this size for its next write.
@@ -77,6 +78,21 @@ impl Keyspace {
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier storage failure, [`Error::Closed`].
     pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
         self.db.core.set_separation(&self.state, Separation::chosen(bytes))
+    }
+
+    /// Where the merge operands of the keyspace are kept.
+    pub fn deltas(&self) -> DeltaPlacement {
+        self.state.delta_placement()
+    }
+
+    /// Changes [`KeyspaceOptions::deltas`](crate::KeyspaceOptions::deltas) for the operands of later flushes. Operands that
+    /// are in buckets stay readable, and new ones of their keys join them until background work has emptied the bucket.
+    /// Durable when this returns.
+    ///
+    /// # Errors
+    /// As [`set_separation`](Keyspace::set_separation).
+    pub fn set_deltas(&self, deltas: DeltaPlacement) -> Result<()> {
+        self.db.core.set_delta_placement(&self.state, deltas)
     }
 
     /// Sets `key` to `value` with the database's durability.

@@ -15,6 +15,7 @@ use crate::engine::tuning::settings::{
     Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
 };
 use crate::engine::tuning::sizes::Tuning;
+use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
 use crate::format::edit::Separation;
 use crate::io::{OsStorage, Storage};
@@ -412,12 +413,14 @@ impl Options {
     }
 }
 
-/// Options of a keyspace, stored in the manifest. Fixed when the keyspace is created, except the separation threshold.
+/// Options of a keyspace, stored in the manifest. Fixed when the keyspace is created, except the separation threshold and
+/// the placement of merge operands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyspaceOptions {
     pub(crate) operator: Option<String>,
     pub(crate) compression: Option<Compression>,
     pub(crate) separation: Separation,
+    pub(crate) deltas: DeltaPlacement,
 }
 
 impl KeyspaceOptions {
@@ -444,6 +447,15 @@ impl KeyspaceOptions {
     /// [`Keyspace::set_separation`](crate::Keyspace::set_separation).
     pub fn separation(mut self, bytes: Option<u32>) -> KeyspaceOptions {
         self.separation = Separation::chosen(bytes);
+        self
+    }
+
+    /// Where merge operands are kept once they leave memory: with all other versions in the levels, or in buckets by key
+    /// range (KDSep, ICDE 2024), where a read finds all operands of a key in one place and compactions do not pass over
+    /// them. Default: in the levels. Can be changed at any time with
+    /// [`Keyspace::set_deltas`](crate::Keyspace::set_deltas).
+    pub fn deltas(mut self, deltas: DeltaPlacement) -> KeyspaceOptions {
+        self.deltas = deltas;
         self
     }
 }

@@ -62,6 +62,29 @@ impl KeyVersions {
         self.deltas.reverse();
     }
 
+    /// Takes what another store holds of the key, whatever its age: of the bases the newer one counts, and the deltas above
+    /// it, newest first.
+    pub fn join(&mut self, other: KeyVersions) {
+        self.cover = self.cover.max(other.cover);
+        if let Some(base) = other.base.filter(|(stamp, _)| stamp.seqno() > self.base_seqno()) {
+            (self.base, self.base_table) = (Some(base), other.base_table);
+        }
+        let base = self.base_seqno();
+        self.deltas.extend(other.deltas);
+        self.deltas.retain(|(stamp, _)| stamp.seqno() > base);
+        self.deltas.sort_by_key(|(stamp, _)| std::cmp::Reverse(*stamp));
+    }
+
+    /// The versions that a reader of `versions`, newest first, needs.
+    pub fn of(versions: &[KeyVersion]) -> KeyVersions {
+        let mut all = KeyVersions::default();
+        let mut wanted = true;
+        for (stamp, payload) in versions {
+            wanted = wanted && all.push_older(*stamp, payload.clone());
+        }
+        all
+    }
+
     /// Forgets everything, for the next key.
     pub fn clear(&mut self) {
         self.deltas.clear();
@@ -169,6 +192,30 @@ mod tests {
         };
         let all = [Kind::Put, Kind::PutAt, Kind::Delta, Kind::DeltaAt, Kind::Delete, Kind::DeleteRange];
         assert_eq!(all.map(has_value), [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn versions_of_two_stores_join_in_the_order_of_their_numbers() {
+        let with = |versions: &[(u64, Kind)]| {
+            let mut all = KeyVersions::default();
+            for (seqno, kind) in versions {
+                all.push_older(stamp(*seqno, *kind), Slice::default());
+            }
+            all
+        };
+        let joined = |one: &[(u64, Kind)], other: &[(u64, Kind)], cover: u64| {
+            let mut all = with(one);
+            all.cover(Seqno(cover));
+            all.join(with(other));
+            let deltas: Vec<u64> = all.deltas().iter().map(|(stamp, _)| stamp.seqno().0).collect();
+            (deltas, all.base_seqno().0)
+        };
+        use Kind::{Delete, Delta, Put};
+        assert_eq!(joined(&[(9, Delta), (5, Put)], &[(8, Delta), (6, Delta), (4, Delta)], 0), (vec![9, 8, 6], 5));
+        assert_eq!(joined(&[(9, Delta), (5, Delete)], &[(4, Delta)], 0), (vec![9], 5));
+        assert_eq!(joined(&[(9, Delta)], &[(8, Delta), (6, Delta)], 7), (vec![9, 8], 7));
+        assert_eq!(joined(&[(9, Delta), (6, Delta), (5, Put)], &[(8, Put)], 0), (vec![9], 8));
+        assert_eq!(joined(&[(9, Delta), (6, Put)], &[(8, Delta), (5, Put)], 0), (vec![9, 8], 6));
     }
 
     #[test]

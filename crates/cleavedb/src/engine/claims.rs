@@ -31,6 +31,8 @@ pub(crate) enum Sole {
     Reserve,
     /// Moves of files between directories.
     Moves,
+    /// The directory of buckets.
+    Buckets,
 }
 
 /// One claim.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::background_io::BackgroundIo;
+use crate::engine::buckets::UpkeepMemory;
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::current_survey::CurrentSurvey;
@@ -69,6 +70,7 @@ pub(crate) struct Core {
     pub fast: FastTier,
     /// Files may lie where they do not belong.
     pub has_misplaced: AtomicBool,
+    pub upkeep: Mutex<UpkeepMemory>,
     pub placement: Box<dyn Placement>,
     pub counters: Counters,
     pub stats_page: StatsPage,
@@ -144,6 +146,7 @@ impl Core {
             reserve: parts.reserve,
             fast: parts.fast,
             has_misplaced: AtomicBool::new(true),
+            upkeep: Mutex::default(),
             placement,
             counters: Counters::default(),
             stats_page: StatsPage::default(),

@@ -24,6 +24,10 @@ pub(crate) struct Counters {
     pub moved_bytes: AtomicU64,
     /// Bytes of removed files that had another link.
     pub bytes_left_to_checkpoints: AtomicU64,
+    /// Jobs that rewrote buckets, keys that were folded for them, and keys that had changed meanwhile.
+    pub bucket_rewrites: AtomicU64,
+    pub folds: AtomicU64,
+    pub folds_refused: AtomicU64,
     pub value_gcs: AtomicU64,
     pub value_gc_bytes: AtomicU64,
     /// Values that compactions folded and separated.

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
 use crate::engine::scan_lengths::ScanLengths;
+use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
 use crate::format::edit::{KeyspaceRecord, Separation};
 use crate::sched::sync::RwLock;
@@ -27,6 +28,8 @@ pub(crate) struct KeyspaceState {
     pub compression: Option<Compression>,
     /// The least size of a separated value, in bytes.
     separation: AtomicUsize,
+    /// Flushes write its merge operands to buckets.
+    deltas_in_buckets: AtomicBool,
     /// How many keys its scans return.
     pub scan_lengths: ScanLengths,
     /// The open database that it belongs to.
@@ -38,6 +41,14 @@ impl KeyspaceState {
     /// The least size of a separated value, in bytes.
     pub fn separation_bytes(&self) -> usize {
         self.separation.load(Ordering::Relaxed)
+    }
+
+    /// Where flushes write its merge operands.
+    pub fn delta_placement(&self) -> DeltaPlacement {
+        match self.deltas_in_buckets.load(Ordering::Relaxed) {
+            true => DeltaPlacement::Buckets,
+            false => DeltaPlacement::Levels,
+        }
     }
 
     /// Rejects keyspaces that were dropped or belong to another database.
@@ -61,6 +72,8 @@ pub(crate) struct Keyspaces {
     separation_default: usize,
     /// No keyspace separates smaller values.
     separation_min: AtomicUsize,
+    /// How often a keyspace was dropped, or its operands placed elsewhere.
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -92,7 +105,8 @@ impl Keyspaces {
     ) -> Keyspaces {
         let inner = RwLock::new(KeyspaceMaps { dropped, ..KeyspaceMaps::default() });
         let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
-        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min };
+        let changes = AtomicU64::new(0);
+        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min, changes };
         for record in records {
             keyspaces.add(record);
         }
@@ -106,8 +120,17 @@ impl Keyspaces {
         let dropped = AtomicBool::new(false);
         let separation = AtomicUsize::new(record.separation.bytes(self.separation_default));
         let (scan_lengths, database) = (ScanLengths::default(), self.database);
-        let state = KeyspaceState { record, operator, compression, separation, scan_lengths, database, dropped };
-        let state = Arc::new(state);
+        let deltas_in_buckets = AtomicBool::new(record.deltas == DeltaPlacement::Buckets);
+        let state = Arc::new(KeyspaceState {
+            record,
+            operator,
+            compression,
+            separation,
+            deltas_in_buckets,
+            scan_lengths,
+            database,
+            dropped,
+        });
         let mut inner = self.inner.write();
         self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
         inner.bytes += bytes_of(&state.record);
@@ -123,6 +146,11 @@ impl Keyspaces {
 
     pub fn find(&self, name: &str) -> Option<Arc<KeyspaceState>> {
         self.inner.read().by_name.get(name).cloned()
+    }
+
+    /// The keyspace with this number, unless it was dropped.
+    pub fn with_id(&self, id: KeyspaceId) -> Option<Arc<KeyspaceState>> {
+        self.inner.read().by_id.get(&id).cloned()
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -147,6 +175,7 @@ impl Keyspaces {
         }
         inner.by_id.remove(&keyspace.record.id);
         inner.dropped.insert(keyspace.record.id, seqno);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Forgets dropped keyspaces of which no file has versions any more.
@@ -172,6 +201,22 @@ impl Keyspaces {
         let bytes = separation.bytes(self.separation_default);
         keyspace.separation.store(bytes, Ordering::Relaxed);
         self.separation_min.fetch_min(bytes, Ordering::Relaxed);
+    }
+
+    /// Changes where the next flush writes the merge operands of a keyspace.
+    pub fn set_delta_placement(&self, keyspace: &KeyspaceState, deltas: DeltaPlacement) {
+        keyspace.deltas_in_buckets.store(deltas == DeltaPlacement::Buckets, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that has changed if a keyspace was dropped, or its operands placed elsewhere.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Where flushes write the merge operands of a keyspace.
+    pub fn delta_placement(&self, keyspace: KeyspaceId) -> DeltaPlacement {
+        self.inner.read().by_id.get(&keyspace).map_or(DeltaPlacement::Levels, |state| state.delta_placement())
     }
 
     /// The least size of a separated value of a keyspace, in bytes.

@@ -3,7 +3,8 @@
 //! change no reader.
 //!
 //! A view lists its layers newest first (rule 1): all versions of a key in a layer are newer than those in later
-//! layers. [`in_order`] checks this as far as possible without reading.
+//! layers. [`in_order`] checks this as far as possible without reading. The exception is the delta store, whose operands lie
+//! beside the versions of all other layers: it comes last, and its operands are sorted in by their numbers.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::base::key_versions::KeyVersions;
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::tombstones::RangeTombstones;
 use crate::base::{Cursor, Result, Seqno};
+use crate::engine::buckets::{BucketCursor, Buckets};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 use crate::levels::point_reads::TableLookUp;
@@ -27,6 +29,8 @@ pub(crate) enum Layer {
     Table(Arc<Table>),
     /// A level below HL0, by its number.
     Level(u8, Arc<Level>),
+    /// The delta store: merge operands of any age. Always the last layer.
+    Buckets(Arc<Buckets>),
 }
 
 /// Collects the versions of a key at or below `snapshot` that its value depends on: the base and the operands. Searches
@@ -59,9 +63,13 @@ pub(crate) fn collect_versions<T: TableLookUp>(
                     tables.look_up(table, key, snapshot, versions)?;
                 }
             }
+            Layer::Buckets(_) => {}
         }
     }
-    Ok(())
+    match layers.last() {
+        Some(Layer::Buckets(buckets)) => buckets.look_up(key, snapshot, tables, versions),
+        _ => Ok(()),
+    }
 }
 
 /// The input of a scan from one layer.
@@ -92,6 +100,11 @@ impl Layer {
         tables.chain(lower.map(|(level, number)| Layer::Level(number, level.clone())))
     }
 
+    /// Its versions are of any age, beside those of all other layers.
+    pub fn is_ageless(&self) -> bool {
+        matches!(self, Layer::Buckets(_))
+    }
+
     /// The sequence numbers that the layer covers, first and last; `None` while it is empty.
     pub fn interval(&self) -> Option<(Seqno, Seqno)> {
         match self {
@@ -99,6 +112,7 @@ impl Layer {
             Layer::Run(run) => Some(run.seqnos()),
             Layer::Table(table) => Some((table.meta().seqno_min, table.meta().seqno_max)),
             Layer::Level(_, level) => level.seqnos(),
+            Layer::Buckets(buckets) => buckets.directory.seqnos(),
         }
     }
 
@@ -123,6 +137,12 @@ impl Layer {
                 cursors: vec![Box::new(level.cursor(true))],
                 ranges: level.ranges(lower, upper).map(|ranges| Arc::new(ranges) as _),
             },
+            Layer::Buckets(buckets) if buckets.directory.overlapping(lower, upper).is_empty() => {
+                LayerScan { cursors: Vec::new(), ranges: None }
+            }
+            Layer::Buckets(buckets) => {
+                LayerScan { cursors: vec![Box::new(BucketCursor::new(buckets.clone(), true))], ranges: None }
+            }
         }
     }
 
@@ -132,6 +152,7 @@ impl Layer {
             Layer::IndexTable(_) | Layer::Run(_) => &[],
             Layer::Table(table) => std::slice::from_ref(table),
             Layer::Level(_, level) => level.tables(),
+            Layer::Buckets(buckets) => buckets.segments(),
         }
     }
 
@@ -153,6 +174,10 @@ impl Layer {
                 Ok(front(&mut table.marks().into_iter(), bytes, table.len() as u64))
             }
             Layer::Run(run) => Ok(front(&mut run.marks(), run.bytes() as u64 + run.value_bytes(), run.entries())),
+            Layer::Buckets(buckets) => {
+                let (entries, table_bytes) = buckets.size_within(range);
+                Ok(LayerSize { entries, table_bytes, ..LayerSize::default() })
+            }
             Layer::Table(_) | Layer::Level(..) => {
                 let mut size = LayerSize::default();
                 for table in self.tables() {
@@ -181,6 +206,8 @@ fn may_precede(newer: &Layer, older: &Layer) -> bool {
         _ => true,
     };
     match (newer, older) {
+        (newer, Layer::Buckets(_)) => !matches!(newer, Layer::Buckets(_)),
+        (Layer::Buckets(_), _) => false,
         (Layer::Run(_), Layer::IndexTable(_)) => false,
         (Layer::IndexTable(_) | Layer::Run(_), _) => is_newer(),
         (Layer::Table(newer), Layer::Table(older)) => {

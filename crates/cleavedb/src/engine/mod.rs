@@ -6,6 +6,7 @@
 pub(crate) mod core;
 pub(crate) mod view;
 pub(crate) mod layer;
+pub(crate) mod buckets;
 pub(crate) mod published;
 pub(crate) mod scan_demand;
 pub(crate) mod scheduling;

@@ -8,6 +8,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::base::{FileId, verify};
+use crate::deltas::directory::Directory;
+use crate::engine::buckets::Buckets;
 use crate::engine::layer::{Layer, in_order};
 use crate::format::edit::KeyspaceKind;
 use crate::front::index_table::IndexTable;
@@ -27,6 +29,8 @@ pub(crate) struct Sources {
     pub runs: Vec<Arc<Run>>,
     /// The tables.
     pub version: Arc<Version>,
+    /// The buckets of the delta store; their segments are in `version`.
+    pub directory: Arc<Directory>,
     /// The logs that addresses may reference.
     pub logs: Arc<BTreeMap<FileId, Arc<LogFile>>>,
     /// The value files that addresses in tables may reference.
@@ -36,6 +40,7 @@ pub(crate) struct Sources {
 /// All layers and files with versions at one moment. While a view is held, its files are not deleted.
 pub(crate) struct View {
     layers: Vec<Layer>,
+    buckets: Option<Arc<Buckets>>,
     sources: Sources,
 }
 
@@ -53,9 +58,14 @@ impl View {
     pub fn new(sources: Sources) -> View {
         let index_tables = std::iter::once(&sources.active).chain(&sources.sealed).cloned().map(Layer::IndexTable);
         let runs = sources.runs.iter().cloned().map(Layer::Run);
-        let layers: Vec<Layer> = index_tables.chain(runs).chain(Layer::of_version(&sources.version)).collect();
+        let has_buckets = !sources.directory.buckets().is_empty();
+        let buckets = || Arc::new(Buckets::new(sources.directory.clone(), sources.version.clone()));
+        let buckets = has_buckets.then(buckets);
+        let levels = Layer::of_version(&sources.version);
+        let layers = index_tables.chain(runs).chain(levels).chain(buckets.clone().map(Layer::Buckets));
+        let layers: Vec<Layer> = layers.collect();
         verify!(in_order(&layers), "the layers of a view are listed newest first");
-        View { layers, sources }
+        View { layers, buckets, sources }
     }
 
     /// The view after a change of the sources.
@@ -75,6 +85,21 @@ impl View {
         match kind {
             KeyspaceKind::Ordered => &self.layers,
         }
+    }
+
+    /// The buckets, if there are any.
+    pub fn buckets(&self) -> Option<&Arc<Buckets>> {
+        self.buckets.as_ref()
+    }
+
+    /// A bucket may hold a version of the key, which a tombstone in the levels must go on to cover.
+    pub fn buckets_may_hold(&self, key: &[u8]) -> bool {
+        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold(key))
+    }
+
+    /// As [`buckets_may_hold`](View::buckets_may_hold), for any key from `start` up to, not including, `end`.
+    pub fn buckets_may_hold_range(&self, start: &[u8], end: &[u8]) -> bool {
+        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold_range(start, end))
     }
 
     /// True if all versions are in tables.

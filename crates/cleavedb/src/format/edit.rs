@@ -4,6 +4,7 @@
 //!
 //! Written by every job that adds or removes files; read when the manifest is opened.
 
+use super::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, encode_extents, take_extents};
 use super::meta::TableMeta;
 use super::references::References;
 use super::reorder_credit::ReorderCredit;
@@ -49,6 +50,8 @@ pub struct KeyspaceRecord {
     pub compression: Option<u8>,
     /// Values of at least this size are stored separately from their keys.
     pub separation: Separation,
+    /// Where a flush writes merge operands. Not part of the stored record: [`Edit::keyspaces_placed`] has it.
+    pub deltas: DeltaPlacement,
 }
 
 /// From which size on the values of a keyspace are stored separately from their keys.
@@ -134,6 +137,8 @@ pub struct Edit {
     pub keyspaces_added: Vec<KeyspaceRecord>,
     /// Keyspaces whose separation threshold changes.
     pub keyspaces_separated: Vec<(KeyspaceId, Separation)>,
+    /// Keyspaces whose merge operands go elsewhere from now on.
+    pub keyspaces_placed: Vec<(KeyspaceId, DeltaPlacement)>,
     /// Dropped keyspaces, and the highest sequence number that their versions can have.
     pub keyspaces_dropped: Vec<(KeyspaceId, Seqno)>,
     /// Dropped keyspaces of which no file contains a version any more.
@@ -159,6 +164,10 @@ pub struct Edit {
     pub tables_added: Vec<(u8, TableMeta)>,
     /// Tables that are no longer part of any level.
     pub tables_removed: Vec<FileId>,
+    /// Buckets of the delta store that are no longer there, by their lower bounds; removed before others are set.
+    pub buckets_removed: Vec<Vec<u8>>,
+    /// Buckets by their lower bounds, with all their extents from now on, newest first.
+    pub buckets_set: Vec<(Vec<u8>, Vec<Extent>)>,
     /// Value files, and where their records are from now on; a log in this list has left the front.
     pub values_placed: Vec<(FileId, ValuePlace)>,
     /// Value files that are no longer reachable.
@@ -217,6 +226,9 @@ mod tag {
     pub const FILE_MOVED: u64 = 25;
     pub const DIR_ADDED: u64 = 26;
     pub const DIR_REMOVED: u64 = 27;
+    pub const BUCKET_SET: u64 = 28;
+    pub const BUCKET_REMOVED: u64 = 29;
+    pub const KEYSPACE_PLACED: u64 = 30;
 }
 
 impl Edit {
@@ -224,6 +236,12 @@ impl Edit {
     pub fn concerns_values(&self) -> bool {
         let names = !(self.referenced.0.is_empty() && self.released.0.is_empty());
         names || !self.values_placed.is_empty() || self.reorder_credit.is_some() || self.reordered.is_some()
+    }
+
+    /// The edit changes buckets, or adds delta segments. (One that removes segments changes buckets too.)
+    pub fn concerns_buckets(&self) -> bool {
+        let adds = self.tables_added.iter().any(|(level, _)| *level == SEGMENT_LEVEL);
+        adds || !(self.buckets_set.is_empty() && self.buckets_removed.is_empty())
     }
 
     /// The encoding: for each field its tag, a varint, then its content.
@@ -243,6 +261,9 @@ impl Edit {
         for (keyspace, separation) in &self.keyspaces_separated {
             put_all(out, [tag::KEYSPACE_SEPARATED, keyspace.0 as u64]);
             separation.encode(out);
+        }
+        for (keyspace, deltas) in &self.keyspaces_placed {
+            put_all(out, [tag::KEYSPACE_PLACED, keyspace.0 as u64, deltas.to_stored()]);
         }
         for (keyspace, seqno) in &self.keyspaces_dropped {
             put_all(out, [tag::KEYSPACE_DROPPED, keyspace.0 as u64, seqno.0]);
@@ -280,6 +301,15 @@ impl Edit {
         }
         for table in &self.tables_removed {
             put_all(out, [tag::TABLE_REMOVED, table.0]);
+        }
+        for lower in &self.buckets_removed {
+            put(out, tag::BUCKET_REMOVED);
+            put_bytes(out, lower);
+        }
+        for (lower, extents) in &self.buckets_set {
+            put(out, tag::BUCKET_SET);
+            put_bytes(out, lower);
+            encode_extents(extents, out);
         }
         for (file, place) in &self.values_placed {
             put_all(out, [tag::VALUES_PLACED, file.0]);
@@ -359,6 +389,15 @@ impl Edit {
             tag::TABLE_REMOVED => self.tables_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::KEYSPACE_SEPARATED => {
                 self.keyspaces_separated.push((take_keyspace(bytes)?, Separation::take(bytes)?));
+            }
+            tag::KEYSPACE_PLACED => {
+                let placed = (take_keyspace(bytes)?, DeltaPlacement::from_stored(take(bytes)?)?);
+                self.keyspaces_placed.push(placed);
+            }
+            tag::BUCKET_REMOVED => self.buckets_removed.push(take_bytes(bytes)?.to_vec()),
+            tag::BUCKET_SET => {
+                let lower = take_bytes(bytes)?.to_vec();
+                self.buckets_set.push((lower, take_extents(bytes)?));
             }
             tag::VALUES_PLACED => {
                 self.values_placed.push((take_file(bytes, FILE_ID_MAX)?, ValuePlace::take(bytes)?));
@@ -443,7 +482,7 @@ fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
         stored => Some(u8::try_from(stored - 1).ok()?),
     };
     let separation = Separation::take(bytes)?;
-    Some(KeyspaceRecord { id, kind, name, operator, compression, separation })
+    Some(KeyspaceRecord { id, kind, name, operator, compression, separation, deltas: DeltaPlacement::Levels })
 }
 
 fn take_text(bytes: &mut &[u8]) -> Option<String> {
@@ -463,6 +502,7 @@ mod tests {
             operator: Some("u64-add".into()),
             compression: Some(0),
             separation: Separation::From(0),
+            deltas: DeltaPlacement::Levels,
         };
         let mut references = References::default();
         references.add(FileId(12), FileReferences { records: 2, bytes: 2000, end: 9000 });
@@ -471,6 +511,12 @@ mod tests {
         Edit {
             keyspaces_added: vec![keyspace],
             keyspaces_separated: vec![(KeyspaceId(3), Separation::Never), (KeyspaceId(4), Separation::From(u32::MAX))],
+            keyspaces_placed: vec![(KeyspaceId(7), DeltaPlacement::Buckets)],
+            buckets_removed: vec![b"\0\0\0\x07k".to_vec()],
+            buckets_set: vec![(
+                b"\0\0\0\x07".to_vec(),
+                vec![Extent { segment: FileId(12), entries: 3, bytes: 60, seqno_min: Seqno(7), seqno_max: Seqno(9) }],
+            )],
             values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
             reorder_credit: Some(credit),

@@ -21,6 +21,7 @@ pub mod group;
 pub mod reorder_credit;
 pub mod values;
 pub mod watermarks;
+pub mod buckets;
 pub mod edit;
 pub mod value_state;
 pub mod stats_page;

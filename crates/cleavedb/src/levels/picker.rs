@@ -246,7 +246,7 @@ impl<'a> Figures<'a> {
     fn drop_needless_ranges(&self) -> Option<Choice> {
         self.levels.iter().enumerate().skip(1).find_map(|(level, tables)| {
             let needless = |table: &&TableFigures<'_>| {
-                table.entries == 0 && table.range_deletes > 0 && !table.busy && !self.lies_above(level, table)
+                table.entries == 0 && table.range_deletes > 0 && !table.busy && !self.covers_any(level, table)
             };
             let tables: Vec<FileId> = tables.iter().filter(needless).map(|table| table.id).collect();
             (!tables.is_empty()).then_some(Choice::Drop { level, tables })
@@ -431,7 +431,7 @@ impl<'a> Figures<'a> {
         let levels = self.levels.iter().enumerate().skip(1);
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
         tables.filter(|(level, table)| {
-            table.deletes_are_one_in(NEEDLESS_ONE_IN) && self.is_worth_it(table) && !self.lies_above(*level, table)
+            table.deletes_are_one_in(NEEDLESS_ONE_IN) && self.is_worth_it(table) && !self.covers_any(*level, table)
         })
     }
 
@@ -442,6 +442,11 @@ impl<'a> Figures<'a> {
     /// Whether a level below has a table that may hold versions that this table's tombstones delete.
     pub(super) fn lies_above(&self, level: usize, table: &TableFigures<'_>) -> bool {
         (level + 1..self.levels.len()).any(|below| self.overlapping(below, table.smallest, table.end).next().is_some())
+    }
+
+    /// As [`lies_above`](Self::lies_above), or a bucket may hold such versions.
+    fn covers_any(&self, level: usize, table: &TableFigures<'_>) -> bool {
+        table.covers_buckets || self.lies_above(level, table)
     }
 
     /// A move, if nothing below overlaps the table; a table of mostly tombstones is rewritten instead, to drop them.

@@ -39,6 +39,8 @@ pub struct TableFigures<'a> {
     pub covered_ranges: &'a [CoveredRange],
     /// How many versions have an older version in other tables, by estimate, if there is one.
     pub covering: Option<u64>,
+    /// Buckets may hold operands that its tombstones delete.
+    pub covers_buckets: bool,
     /// A running job uses it.
     pub busy: bool,
 }
@@ -62,6 +64,7 @@ impl<'a> TableFigures<'a> {
             range_deletes: meta.range_deletes,
             covered_ranges: &meta.covered_ranges,
             covering: None,
+            covers_buckets: false,
             busy,
         }
     }

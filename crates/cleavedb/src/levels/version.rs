@@ -12,6 +12,7 @@ use super::table::Table;
 use super::table_figures::TableFigures;
 use crate::base::tombstones::{RangeTombstones, TombstoneSpan};
 use crate::base::{FileId, Result, Seqno, verify};
+use crate::format::buckets::SEGMENT_LEVEL;
 
 /// Number of levels, HL0 included.
 pub const LEVELS_MAX: usize = 7;
@@ -84,19 +85,23 @@ impl Level {
 #[derive(Clone)]
 pub struct Version {
     levels: Vec<Arc<Level>>,
+    /// The delta segments, by number: tables that are in no level, of which the buckets of the delta store use parts.
+    segments: Arc<[Arc<Table>]>,
 }
 
 impl Default for Version {
     fn default() -> Version {
-        Version { levels: (0..LEVELS_MAX).map(|_| Arc::new(Level::new(Vec::new()))).collect() }
+        let levels = (0..LEVELS_MAX).map(|_| Arc::new(Level::new(Vec::new()))).collect();
+        Version { levels, segments: Vec::new().into() }
     }
 }
 
 impl Version {
-    /// The next version: tables are added to levels (below [`LEVELS_MAX`]) and others removed. A table in both lists
-    /// moves.
+    /// The next version: tables are added to levels (below [`LEVELS_MAX`]), or as delta segments (in place of a level
+    /// [`SEGMENT_LEVEL`]), and others removed. A table in both lists moves.
     pub fn apply(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Version {
-        assert!(added.iter().all(|(level, _)| *level < LEVELS_MAX), "tables are added to levels that exist");
+        let exists = |level: usize| level < LEVELS_MAX || level == usize::from(SEGMENT_LEVEL);
+        assert!(added.iter().all(|(level, _)| exists(*level)), "tables are added to levels that exist");
         let touched = |index: usize, level: &Level| {
             added.iter().any(|(to, _)| *to == index)
                 || level.tables.iter().any(|table| removed.contains(&table.meta().id))
@@ -114,12 +119,39 @@ impl Version {
             }
             Arc::new(Level::new(tables))
         });
-        let version = Version { levels: levels.collect() };
+        let version = Version { levels: levels.collect(), segments: self.segments_after(added, removed) };
         verify!(
             version.keeps_one_order(),
             "overlapping tables cover disjoint sequence-number intervals, ordered by age"
         );
         version
+    }
+
+    fn segments_after(&self, added: &[(usize, Arc<Table>)], removed: &[FileId]) -> Arc<[Arc<Table>]> {
+        let new = || added.iter().filter(|(to, _)| *to == usize::from(SEGMENT_LEVEL)).map(|(_, table)| table);
+        if new().next().is_none() && !removed.iter().any(|id| self.segment(*id).is_some()) {
+            return self.segments.clone();
+        }
+        let kept = self.segments.iter().filter(|table| !removed.contains(&table.meta().id));
+        let mut segments: Vec<Arc<Table>> = kept.chain(new()).cloned().collect();
+        segments.sort_by_key(|table| table.meta().id);
+        segments.into()
+    }
+
+    /// The delta segments, by number.
+    pub fn segments(&self) -> &Arc<[Arc<Table>]> {
+        &self.segments
+    }
+
+    /// The delta segment with this number. O(log segments).
+    pub fn segment(&self, id: FileId) -> Option<&Arc<Table>> {
+        let index = self.segments.binary_search_by_key(&id, |table| table.meta().id).ok()?;
+        self.segments.get(index)
+    }
+
+    /// The tables of all levels, and the delta segments.
+    pub fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.levels.iter().flat_map(|level| level.tables.iter()).chain(self.segments.iter())
     }
 
     /// Rule 1 within each level. (The picker ensures that a level is older than the one above it; sequence numbers of
@@ -166,10 +198,12 @@ impl Version {
         self.levels[level..].iter().flat_map(|level| level.tables.iter()).any(|table| table.meta().overlaps(start, end))
     }
 
-    /// The table with this number, and its level.
+    /// The table with this number, and its level; of a delta segment [`SEGMENT_LEVEL`].
     pub fn find(&self, id: FileId) -> Option<(usize, &Arc<Table>)> {
         let mut levels = self.levels.iter().enumerate();
-        levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)))
+        let found =
+            levels.find_map(|(index, level)| Some((index, level.tables.iter().find(|table| table.meta().id == id)?)));
+        found.or_else(|| Some((SEGMENT_LEVEL.into(), self.segment(id)?)))
     }
 
     /// What the picker needs to know; `busy` says whether a running job has a table.

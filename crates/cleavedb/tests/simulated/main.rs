@@ -12,6 +12,7 @@ mod growth;
 mod pacing;
 mod keyspaces;
 mod operators;
+mod deltas;
 mod limits;
 mod released_space;
 mod handles;

@@ -12,6 +12,7 @@ use crate::base::{Error, FileId, FileKind, KeyspaceId, Kind, Result, Seqno, spli
 use crate::engine::inspect::stats_page::read_whole_page;
 use crate::engine::manifest::file_names::parse;
 use crate::engine::manifest::{self, parse_current, show_edits};
+use crate::format::buckets::{Extent, SEGMENT_LEVEL};
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Openings, Separation};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
@@ -193,8 +194,12 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     lines.extend(edit.logs_ended.iter().map(|(id, end)| ("log ended", format!("{} at {end}", id.0))));
     lines.extend(numbered("log removed", &edit.logs_removed));
     lines.extend(numbered("table removed", &edit.tables_removed));
-    let added =
-        edit.tables_added.iter().map(|(level, meta)| format!("{} to HL{level}: {}", meta.id.0, meta_text(meta)));
+    let place = |level: u8| match level {
+        SEGMENT_LEVEL => "as a delta segment".to_owned(),
+        level => format!("to HL{level}"),
+    };
+    let added = edit.tables_added.iter();
+    let added = added.map(|(level, meta)| format!("{} {}: {}", meta.id.0, place(*level), meta_text(meta)));
     lines.extend(added.map(|text| ("table added", text)));
     let separated = |separation: &Separation| match separation {
         Separation::Default => "by default".to_owned(),
@@ -203,6 +208,18 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     };
     let changed = edit.keyspaces_separated.iter().map(|(id, how)| format!("{}: {}", id.0, separated(how)));
     lines.extend(changed.map(|text| ("values separated", text)));
+    let placed = edit.keyspaces_placed.iter().map(|(id, deltas)| format!("{}: in {deltas:?}", id.0));
+    lines.extend(placed.map(|text| ("merge operands", text)));
+    let lower = |lower: &[u8]| lower.escape_ascii().to_string();
+    lines.extend(edit.buckets_removed.iter().map(|bound| ("bucket removed", lower(bound))));
+    let extent = |extent: &Extent| {
+        let (seqnos, segment) = ((extent.seqno_min.0, extent.seqno_max.0), extent.segment.0);
+        format!("{} in {segment}, seqnos {} to {}", extent.entries, seqnos.0, seqnos.1)
+    };
+    let bucket = |(bound, extents): &(Vec<u8>, Vec<Extent>)| {
+        format!("{}: {}", lower(bound), extents.iter().map(extent).collect::<Vec<_>>().join("; "))
+    };
+    lines.extend(edit.buckets_set.iter().map(|set| ("bucket", bucket(set))));
     lines.extend(edit.values_placed.iter().map(|(id, place)| ("values placed", format!("{}: {place:?}", id.0))));
     lines.extend(numbered("values removed", &edit.values_removed));
     for (what, names) in [("referenced", &edit.referenced), ("no longer referenced", &edit.released)] {

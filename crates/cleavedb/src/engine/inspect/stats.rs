@@ -7,6 +7,7 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
+use crate::engine::inspect::delta_stats::DeltaStats;
 use crate::engine::inspect::scheduling_stats::SchedulingStats;
 use crate::engine::inspect::tier_stats::TierStats;
 use crate::engine::memory::MemoryStats;
@@ -216,6 +217,10 @@ pub struct Stats {
     #[n(56)]
     #[cbor(default)]
     pub scheduling: SchedulingStats,
+    /// The buckets of merge operands.
+    #[n(59)]
+    #[cbor(default)]
+    pub deltas: DeltaStats,
     /// The running jobs, in the order in which they began. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
@@ -403,6 +408,7 @@ impl Core {
             unknown_files: self.unknown_files.clone(),
             tiers,
             scheduling,
+            deltas: self.delta_stats(&view),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..totals

@@ -81,7 +81,7 @@ pub struct DirectoryStats {
 fn file_bytes(view: &View) -> BTreeMap<FileKey, u64> {
     let mut files = BTreeMap::new();
     files.extend(view.logs.values().map(|log| (log.key(), log.end())));
-    let tables = view.version.levels().iter().flat_map(|level| level.tables().iter());
+    let tables = view.version.all_tables();
     files.extend(tables.map(|table| (table.key(), table.meta().size)));
     for (id, place) in view.values.state.places.iter() {
         let Some(stored) = view.values.stored.get(&place.container().unwrap_or(*id)) else { continue };

@@ -209,6 +209,9 @@ impl Core {
             uncovers: false,
             when_idle,
         };
+        for table in figures.levels.iter_mut().flatten().filter(|table| table.deletes + table.range_deletes > 0) {
+            table.covers_buckets = view.directory.may_hold_older(table.smallest, table.end, table.seqno_max);
+        }
         self.snapshots.notify_from(wanted_snapshot(&figures));
         // Snapshots released before this point are seen here; later releases notify the scheduler.
         figures.oldest_snapshot = self.snapshots.oldest(&self.published);
@@ -342,7 +345,11 @@ impl TableMerge {
         }
         let tombstones = fragment(&tombstones, &horizon.snapshots);
         let (to, version) = (compact.to, &horizon.view.version);
-        let bottom = |start: &[u8], end: &[u8]| !version.may_hold_range_from(to + 1, start, end);
+        let view = &horizon.view;
+        let holds = |start: &[u8], end: &[u8]| {
+            version.may_hold_range_from(to + 1, start, end) || view.buckets_may_hold_range(start, end)
+        };
+        let bottom = |start: &[u8], end: &[u8]| !holds(start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
         let tombstones_left = survivors(&tombstones, &horizon.snapshots, &bottom, &dropped);
         // Nothing fails from here on; the thread that ends the job reports its end.
@@ -476,9 +483,9 @@ impl SubtaskWork for TableMerge {
             None => cursor.seek_first()?,
         }
         // All of HL0 is always taken, and tables flushed meanwhile are newer.
-        let bottom = |key: &[u8]| !self.horizon.view.version.may_hold_below(self.to, key);
-        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let view = &self.horizon.view;
+        let bottom = |key: &[u8]| !view.version.may_hold_below(self.to, key) && !view.buckets_may_hold(key);
+        let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let fetch = |(key, stamp, payload): VersionRef<'_>, deltas: DeltaFigures| {
             let is_worth_it = |base: Address| is_worth_folding(deltas, base.value_len as usize);
             match Address::decode(payload).is_some_and(is_worth_it) {

@@ -9,11 +9,15 @@ use std::time::Duration;
 use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, DirId, FileId, Merging, Result, Seqno};
-use crate::engine::claims::{Claims, Sole};
+use crate::deltas::directory::Change;
+use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
+use crate::engine::jobs::delta_segment::{
+    BucketRoute, Segment, change_directory, discard_rejected_segment, with_newest,
+};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::Routed;
@@ -24,6 +28,7 @@ use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::engine::write::pacing::unflushed_log_bytes;
+use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::Edit;
 use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
@@ -42,7 +47,7 @@ pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAnd
 struct Flush(Vec<Arc<Run>>);
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
-    if state.has(Sole::FrontExit) || !state.shortages.may_try(Need::Flush, look.now) {
+    if state.has(Sole::FrontExit) || state.has(Sole::Buckets) || !state.shortages.may_try(Need::Flush, look.now) {
         return None;
     }
     let (tuning, view) = (&core.settings.tuning, &look.view);
@@ -74,7 +79,7 @@ impl Job for Flush {
     fn profile(&self) -> Profile {
         Profile {
             name: "flush",
-            claims: Claims::sole(Sole::FrontExit).and(claim_of(&self.0)),
+            claims: Claims::sole(Sole::FrontExit).and(Claim::Only(Sole::Buckets)).and(claim_of(&self.0)),
             binds: &[Bound::ReadFast, Bound::WriteSlow],
             class: Class::Mandatory,
             memory: MemoryShare::Own,
@@ -118,18 +123,28 @@ impl Flush {
         let begun = Begun { weight, drained, began: now() };
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let written = core.write_runs(&view, runs, snapshots).and_then(|(tables, born)| {
-            let edit = core.flush_edit(&view, flushed, &tables)?;
+        let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, segment }| {
+            let mut edit = core.flush_edit(&view, flushed, &tables)?;
+            let mut change = Change::default();
+            if let Some(segment) = &segment {
+                segment.add_to(&mut edit);
+                change = with_newest(&view.directory, &segment.extents);
+                change_directory(&mut edit, &change);
+            }
             core.cut_logs(&view, flushed, &edit)?;
             core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
-            Ok((tables, edit))
+            Ok((tables, segment, change, edit))
         });
-        let (tables, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
-        let change = view_change(runs, &tables, &edit);
+        let (tables, segment, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let change = view_change(runs, &tables, segment.as_ref(), change, &edit);
         Ok(Outcome::edit(flushed, edit, change).then(move |core, installed| {
-            let written: u64 = tables.iter().map(|table| table.meta().size).sum();
+            let in_segment = segment.as_ref().map_or(0, |segment| segment.table.meta().size);
+            let written = tables.iter().map(|table| table.meta().size).sum::<u64>() + in_segment;
             begun.report_end(core, if installed.is_ok() { written } else { 0 }, installed.is_ok());
-            installed.inspect_err(|error| discard_rejected(error, &tables))?;
+            installed.inspect_err(|error| {
+                discard_rejected(error, &tables);
+                discard_rejected_segment(error, segment.as_ref());
+            })?;
             core.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
             core.background_io.note(written);
             core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
@@ -139,6 +154,15 @@ impl Flush {
             Ok(())
         }))
     }
+}
+
+/// What a flush has written.
+struct Written {
+    tables: Vec<Arc<Table>>,
+    /// The records that the tables reference.
+    born: RecordNotes,
+    /// The operands that went to buckets.
+    segment: Option<Segment>,
 }
 
 /// About this many flushed keys are looked up in tables, to learn how much older versions the flush hides.
@@ -177,16 +201,27 @@ impl<S: VersionSource> VersionSource for Noted<S> {
 }
 
 /// The view without the runs and logs that leave the front, and with the new tables.
-fn view_change<'a>(runs: &'a [Arc<Run>], tables: &[Arc<Table>], edit: &Edit) -> impl FnOnce(&mut Sources) + 'a {
+fn view_change<'a>(
+    runs: &'a [Arc<Run>],
+    tables: &[Arc<Table>],
+    segment: Option<&Segment>,
+    buckets: Change,
+    edit: &Edit,
+) -> impl FnOnce(&mut Sources) + 'a {
     let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
     let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
-    let added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
+    let mut added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
+    added.extend(segment.map(|segment| (SEGMENT_LEVEL.into(), segment.table.clone())));
+    let has_buckets = segment.is_some();
     let count = runs.len();
     move |sources| {
         let kept = sources.runs.len() - count;
         assert!(Arc::ptr_eq(&sources.runs[kept], &runs[count - 1]), "the oldest runs stay the oldest while they flush");
         sources.runs.truncate(kept);
         sources.version = Arc::new(sources.version.apply(&added, &[]));
+        if has_buckets {
+            sources.directory = Arc::new(sources.directory.apply(&buckets));
+        }
         let mut logs = (*sources.logs).clone();
         logs.retain(|id, log| {
             if removed.contains(id) {
@@ -199,21 +234,19 @@ fn view_change<'a>(runs: &'a [Arc<Run>], tables: &[Arc<Table>], edit: &Edit) -> 
 }
 
 impl Core {
-    /// Writes the tables, and notes the records that they reference.
-    fn write_runs(
-        &self,
-        view: &View,
-        runs: &[Arc<Run>],
-        snapshots: Vec<Seqno>,
-    ) -> Result<(Vec<Arc<Table>>, RecordNotes)> {
+    /// Writes the tables and the segment of operands, and notes the records that they reference.
+    fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Written> {
         let dropped = self.keyspaces.dropped();
         let dropped = |keyspace| dropped.contains_key(&keyspace);
         let ranges = fragments_of_runs(runs, &snapshots)?;
-        let bottom = |start: &[u8], end: &[u8]| !view.version.may_hold_range_from(0, start, end);
+        let holds = |start: &[u8], end: &[u8]| {
+            view.version.may_hold_range_from(0, start, end) || view.buckets_may_hold_range(start, end)
+        };
+        let bottom = |start: &[u8], end: &[u8]| !holds(start, end);
         let ranges_left = survivors(&ranges, &snapshots, &bottom, &dropped);
         let horizon = Horizon {
             snapshots,
-            bottom: &|key| view.version.tables_for_key(key).next().is_none(),
+            bottom: &|key| view.version.tables_for_key(key).next().is_none() && !view.buckets_may_hold(key),
             dropped: &dropped,
             operators: &self.keyspaces,
             fetch: None,
@@ -224,7 +257,7 @@ impl Core {
         let routed = Routed::new(self, view, source, self.keyspaces.separations());
         let entries: u64 = runs.iter().map(|run| run.entries()).sum();
         let mut noted = Noted {
-            source: Watched::new(routed, Some(&self.pacer.flush)),
+            source: BucketRoute::new(self, Watched::new(routed, Some(&self.pacer.flush)), &view.directory),
             born: RecordNotes::at_most(self.settings.tuning.noted_records_max()),
             sample: Vec::new(),
             until_sample: 0,
@@ -236,7 +269,9 @@ impl Core {
             let mut tables = view.version.tables_for_key(key);
             tables.any(|table| matches!(newest_in(table, key, Seqno::MAX), Ok(Some(_))))
         };
-        let Noted { born, sample, .. } = noted;
+        let Noted { source, born, sample, .. } = noted;
+        let finished = source.finish();
+        let segment = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
         let found = sample.iter().filter(is_there).count() as u64;
         self.work.space.note_sample(found, sample.len() as u64);
         for table in &tables {
@@ -244,7 +279,7 @@ impl Core {
             let bases = table.meta().entries.saturating_sub(table.meta().deltas);
             table.note_covering(bases * found / (sample.len() as u64).max(1));
         }
-        Ok((tables, born))
+        Ok(Written { tables, born, segment })
     }
 
     /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`

@@ -4,18 +4,19 @@ use crate::engine::core::Core;
 use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
     balance_caches, collect_garbage, compact, delete_files, find_stale, flush, help, make_reserve, merge_runs,
-    move_files, prepare_log, reorder, seal, seal_front,
+    move_files, prepare_log, reorder, rewrite_buckets, seal, seal_front,
 };
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&JobKind; 16] = [
+const KINDS: [&JobKind; 17] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,
     &flush::KIND,
     &merge_runs::KIND,
+    &rewrite_buckets::KIND,
     &help::WITH_COMPACTIONS,
     &compact::KIND,
     &seal_front::KIND,

@@ -142,7 +142,8 @@ impl Core {
         let levels = view.version.levels().iter().enumerate();
         let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table.key())));
         let tables = tables.filter(|(level, table)| *level >= first || table.dir != DirId::HOME);
-        let tables = tables.map(|(_, table)| table);
+        let segments = view.version.segments().iter().map(|segment| segment.key());
+        let tables = tables.map(|(_, table)| table).chain(segments);
         let kept = self.files_kept_on_fast(view);
         let values = view.values.stored.values().map(|stored| stored.key()).filter(|file| !kept.contains(&file.id));
         let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values);

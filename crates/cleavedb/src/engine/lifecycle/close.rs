@@ -170,6 +170,7 @@ impl Core {
             sealed: Vec::new(),
             runs: Vec::new(),
             version: Arc::new(Version::default()),
+            directory: Arc::default(),
             logs: Arc::default(),
             values: Arc::default(),
         };

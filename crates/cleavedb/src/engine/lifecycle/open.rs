@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, FileId, FileKind, KeyspaceId, Result};
 use crate::cache::block_cache::BlockCache;
+use crate::deltas::directory::Directory;
 use crate::engine::core::{Core, CoreParts};
 use crate::engine::events::{Event, Events};
 use crate::engine::fast_tier::{FastTier, Occupant, SMALL_FILES_BYTES};
@@ -33,6 +34,7 @@ use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::{Sources, View};
+use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord, Opening, Separation};
 use crate::format::stats_page::PAGE_BYTES;
@@ -102,7 +104,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     if !read_only {
         give_back_gaps(&*storage, &values, &pending_deletions)?;
     }
-    let view = view_of(recovered.tables, recovered.logs, version, values);
+    let directory = Directory::new(state.buckets.clone());
+    let view = view_of(recovered.tables, recovered.logs, version, directory, values);
     let flushed = state.watermarks.of(Consumer::Levels);
     let events = Events::new(request.listeners.into_iter().chain(telemetry::listener(dirs.fast())).collect())?;
     let core = Arc::new(Core::new(CoreParts {
@@ -204,6 +207,7 @@ fn view_of(
     index_tables: Vec<Arc<IndexTable>>,
     logs: BTreeMap<FileId, Arc<LogFile>>,
     version: Version,
+    directory: Directory,
     values: ValueFiles,
 ) -> View {
     let mut index_tables = index_tables.into_iter();
@@ -212,6 +216,7 @@ fn view_of(
         sealed: index_tables.collect(),
         runs: Vec::new(),
         version: Arc::new(version),
+        directory: Arc::new(directory),
         logs: Arc::new(logs),
         values: Arc::new(values),
     })
@@ -379,6 +384,7 @@ fn new_database(number: u64) -> Edit {
         operator: None,
         compression: None,
         separation: Separation::Default,
+        deltas: DeltaPlacement::Levels,
     };
     Edit {
         keyspaces_added: vec![keyspace],

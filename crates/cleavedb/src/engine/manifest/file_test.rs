@@ -119,6 +119,7 @@ fn a_full_disk_leaves_the_manifest_as_it_was() {
             operator: None,
             compression: None,
             separation: Separation::Default,
+            deltas: crate::format::buckets::DeltaPlacement::Levels,
         });
         let edit = Edit { keyspaces_added: records.collect(), last_seqno: Some(Seqno(9)), ..Edit::default() };
         let full = manifest.commit(&edit, &|| Ok(FileId(200)));

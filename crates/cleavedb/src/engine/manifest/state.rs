@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::{DirId, FileId, FileKey, FileKind, KeyspaceId, Seqno, verify};
+use crate::format::buckets::{Buckets, DeltaPlacement, SEGMENT_LEVEL, buckets_after, keyspace_of};
 use crate::format::edit::{Directory, Edit, KeyspaceRecord, Openings};
 #[cfg(test)]
 use crate::format::edit::{KeyspaceKind, Opening, Separation};
@@ -27,6 +28,8 @@ pub(crate) struct ManifestState {
     pub logs: BTreeMap<FileId, Option<u64>>,
     /// Tables by level.
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
+    /// The buckets of the delta store.
+    pub buckets: Buckets,
     /// Files of values, and what tables name in them and in logs.
     pub values: ValueState,
     /// How far each consumer of the log's records has got.
@@ -54,6 +57,7 @@ impl Default for ManifestState {
             files: BTreeMap::new(),
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
+            buckets: Buckets::new(),
             values: ValueState::default(),
             watermarks: Watermarks::default(),
             last_seqno: Seqno::ZERO,
@@ -110,7 +114,12 @@ impl ManifestState {
             claim(is_new && added.insert(meta.id), || format!("table {} was added twice", meta.id.0))?;
         }
         self.check_files(edit)?;
-        let separated = edit.keyspaces_separated.iter().map(|(id, _)| id);
+        let is_segment = |id: &FileId| self.tables.get(id).is_some_and(|(level, _)| *level == SEGMENT_LEVEL);
+        if edit.concerns_buckets() || edit.tables_removed.iter().any(is_segment) {
+            buckets_after(&self.buckets, &self.tables, edit)?;
+        }
+        let placed = edit.keyspaces_placed.iter().map(|(id, _)| id);
+        let separated = edit.keyspaces_separated.iter().map(|(id, _)| id).chain(placed);
         let added = |id: &KeyspaceId| edit.keyspaces_added.iter().any(|keyspace| keyspace.id == *id);
         for keyspace in separated {
             let known = self.keyspaces.contains_key(keyspace) || added(keyspace);
@@ -178,6 +187,9 @@ impl ManifestState {
         for (keyspace, separation) in &edit.keyspaces_separated {
             self.keyspaces.entry(*keyspace).and_modify(|record| record.separation = *separation);
         }
+        for (keyspace, deltas) in &edit.keyspaces_placed {
+            self.keyspaces.entry(*keyspace).and_modify(|record| record.deltas = *deltas);
+        }
         for (keyspace, seqno) in &edit.keyspaces_dropped {
             // A full state names keyspaces that were dropped before it was written.
             self.keyspaces.remove(keyspace);
@@ -205,6 +217,10 @@ impl ManifestState {
             self.logs.remove(file);
         }
         self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
+        for lower in &edit.buckets_removed {
+            self.buckets.remove(lower);
+        }
+        self.buckets.extend(edit.buckets_set.iter().cloned());
         for file in maybe_gone {
             if !self.is_used(file) {
                 self.files.remove(&file);
@@ -223,7 +239,7 @@ impl ManifestState {
     }
 
     /// The dropped keyspaces that nothing can hold versions of after an edit: all logs that may have some are consumed, and
-    /// no table spans their keys.
+    /// no table spans their keys, and they have no bucket.
     pub fn keyspaces_gone_after(&self, edit: &Edit) -> Vec<KeyspaceId> {
         let dropped =
             self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).chain(edit.keyspaces_dropped.iter().copied());
@@ -231,8 +247,15 @@ impl ManifestState {
         let has_table = |keyspace: KeyspaceId| {
             let (start, end) = (keyspace.prefix(), keyspace.0.saturating_add(1).to_be_bytes());
             let spans = |meta: &TableMeta| meta.overlaps(&start, &end);
-            self.tables.iter().any(|(id, (_, meta))| spans(meta) && !edit.tables_removed.contains(id))
-                || edit.tables_added.iter().any(|(_, meta)| spans(meta))
+            let in_level = |level: u8, meta: &TableMeta| level != SEGMENT_LEVEL && spans(meta);
+            let stays = |id: &FileId| !edit.tables_removed.contains(id);
+            self.tables.iter().any(|(id, (level, meta))| in_level(*level, meta) && stays(id))
+                || edit.tables_added.iter().any(|(level, meta)| in_level(*level, meta))
+                || self
+                    .buckets
+                    .keys()
+                    .any(|lower| keyspace_of(lower) == Some(keyspace) && !edit.buckets_removed.contains(lower))
+                || edit.buckets_set.iter().any(|(lower, _)| keyspace_of(lower) == Some(keyspace))
         };
         let gone = dropped.filter(|(keyspace, seqno)| *seqno <= consumed && !has_table(*keyspace));
         gone.map(|(keyspace, _)| keyspace).collect()
@@ -290,8 +313,12 @@ impl ManifestState {
 
     /// One edit that leads from nothing to this state.
     pub fn to_edit(&self) -> Edit {
+        let placed = self.keyspaces.values().filter(|record| record.deltas != DeltaPlacement::default());
+        let placed = placed.map(|record| (record.id, record.deltas));
         Edit {
             keyspaces_added: self.keyspaces.values().cloned().collect(),
+            keyspaces_placed: placed.collect(),
+            buckets_set: self.buckets.iter().map(|(lower, extents)| (lower.clone(), extents.clone())).collect(),
             keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
             dirs_added: self.dirs.iter().map(|(dir, directory)| (*dir, directory.clone())).collect(),
             slow_dir: (self.slow_dir != DirId::HOME).then_some(self.slow_dir),
@@ -364,9 +391,12 @@ mod tests {
             operator: None,
             compression: None,
             separation: Separation::Never,
+            deltas: DeltaPlacement::Levels,
         };
         let edit = Edit {
             keyspaces_added: vec![keyspace],
+            keyspaces_placed: vec![(KeyspaceId(1), DeltaPlacement::Buckets)],
+            buckets_set: vec![(b"\0\0\0\x01".to_vec(), Vec::new())],
             keyspaces_dropped: vec![(KeyspaceId(9), Seqno(5))],
             files_added: vec![log(3), log(4)],
             logs_added: vec![FileId(3), FileId(4)],

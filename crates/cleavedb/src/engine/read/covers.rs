@@ -33,7 +33,7 @@ pub(crate) struct ScanSourcesBuilder {
 }
 
 impl ScanSourcesBuilder {
-    /// Adds the next older layer.
+    /// Adds the next older layer. A store with versions of any age comes first: no range tombstone skips it.
     pub fn push(&mut self, layer: LayerScan) {
         self.cursors.extend(layer.cursors);
         self.covers.ranges.extend(layer.ranges.map(|ranges| (self.cursors.len(), ranges)));

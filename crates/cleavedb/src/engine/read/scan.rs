@@ -220,7 +220,10 @@ impl Scan {
 
     fn sources(&self) -> ScanSources {
         let mut sources = ScanSourcesBuilder::default();
-        for layer in self.view.layers_of(self.keyspace.record.kind) {
+        let layers = self.view.layers_of(self.keyspace.record.kind);
+        // Operands in buckets may be newer than a range tombstone of any layer, so no tombstone may skip them.
+        let ageless = layers.iter().filter(|layer| layer.is_ageless());
+        for layer in ageless.chain(layers.iter().filter(|layer| !layer.is_ageless())) {
             sources.push(layer.scan(&self.bounds.lower, self.bounds.upper.as_deref()));
         }
         sources.finish()

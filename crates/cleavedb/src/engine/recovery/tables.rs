@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::files::Dirs;
+use crate::format::buckets::SEGMENT_LEVEL;
 use crate::io::file_guard::FileGuard;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::levels::readers::Readers;
@@ -21,7 +22,7 @@ pub(crate) fn open_tables(
     for (level, meta) in state.tables.values() {
         let file = state.file(meta.id);
         let path = dirs.path(file);
-        if *level as usize >= LEVELS_MAX {
+        if *level as usize >= LEVELS_MAX && *level != SEGMENT_LEVEL {
             return Err(Error::corruption(&path, 0, format!("the manifest puts this table into level {level}")));
         }
         let guard = FileGuard::new(file, path, pending_deletions.clone());

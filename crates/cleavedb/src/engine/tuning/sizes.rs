@@ -18,6 +18,7 @@ use crate::base::limits::{
     BLOCK_IO_BYTES, GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
+use crate::deltas::policy::BucketSizes;
 use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
 use crate::engine::tuning::tuner::{Limits, Setting};
 use crate::format::compression::Compression;
@@ -139,6 +140,12 @@ pub struct Tuning {
     pub hl0_stop_tables: usize,
     /// Closing flushes the front if its logs hold more than this; otherwise the next open replays them.
     pub close_flush_bytes: u64,
+    /// A bucket of merge operands is rewritten once it has this many bytes (KDSep: 256 KiB)...
+    pub bucket_bytes: u64,
+    /// ...or this many extents.
+    pub bucket_extents_max: usize,
+    /// The most buckets. Each takes some 200 B in memory, twice.
+    pub buckets_max: usize,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
     /// File numbers are reserved in blocks of this many.
@@ -234,6 +241,9 @@ impl Tuning {
             hl0_compact_tables: 4,
             hl0_stop_tables: HL0_STOP_TABLES,
             close_flush_bytes: 4 * MIB as u64,
+            bucket_bytes: 256 << 10,
+            bucket_extents_max: 8,
+            buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
@@ -408,6 +418,9 @@ impl Tuning {
             hl0_compact_tables: 4,
             hl0_stop_tables: 24,
             close_flush_bytes: 24 << 10,
+            bucket_bytes: 2 << 10,
+            bucket_extents_max: 3,
+            buckets_max: 6,
             manifest_bytes: 16 << 10,
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,
@@ -458,6 +471,15 @@ impl Tuning {
         self.survey_bytes / 16
     }
 
+    /// The sizes of buckets of merge operands.
+    pub(crate) fn bucket_sizes(&self) -> BucketSizes {
+        BucketSizes {
+            bytes_max: self.bucket_bytes,
+            buckets_max: self.buckets_max,
+            extents_max: self.bucket_extents_max,
+        }
+    }
+
     /// The placement of values that are moved.
     pub(crate) fn placement(&self) -> Box<dyn Placement> {
         let segment_bytes = self.log_bytes;
@@ -480,6 +502,10 @@ impl Tuning {
     }
 }
 
+/// There is a bucket for this many bytes of the memory budget: with 256 MiB as many as hold 1 GiB of operands.
+const BUCKET_PART_BYTES: usize = 64 << 10;
+/// Upper bound of [`Tuning::buckets_max`] for any budget (KDSep: 32,768).
+const BUCKETS_MAX: usize = 32_768;
 /// Logs grow fast up to this size.
 const SMALL_LOG_BYTES: u64 = 4 << 20;
 /// A survey may list one live record for this many bytes of the memory budget.

@@ -172,7 +172,7 @@ impl Core {
     }
 
     /// Appends a group. A panic becomes an error, so that the followers of a panicking leader do not wait forever.
-    fn append_guarded(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
+    pub(super) fn append_guarded(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let appended = guard_panic("a commit", || self.append_group(commit, group));
         if let Err(error @ Error::Poisoned { .. }) = &appended {
             self.poison(error);

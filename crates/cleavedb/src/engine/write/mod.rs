@@ -8,3 +8,4 @@ pub(crate) mod pacing;
 pub(crate) mod queues;
 pub(crate) mod space;
 pub(crate) mod separation;
+pub(crate) mod fold;

@@ -133,12 +133,13 @@ impl Core {
         files.saturating_add(self.pending_deletions.pending_bytes())
     }
 
-    /// Bytes of everything that is stored: tables, value files, and logs.
+    /// Bytes of everything that is stored: tables, delta segments, value files, and logs.
     pub fn stored_bytes(&self) -> u64 {
         let view = self.published.view();
         let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
         let logs: u64 = view.logs.values().map(|log| log.end()).sum();
-        tables + logs + view.values.figures().file_bytes
+        let segments: u64 = view.version.segments().iter().map(|segment| segment.meta().size).sum();
+        tables + segments + logs + view.values.figures().file_bytes
     }
 
     /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.

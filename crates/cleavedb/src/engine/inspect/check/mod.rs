@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::base::limits::MEMORY_BUDGET_MIN;
 use crate::base::{DirId, Error, FileId, FileKind, KeyspaceId, Result, Seqno};
+use crate::deltas::directory::Directory;
 use crate::engine::inspect::check::values::{DeadVersion, Judged, judge};
 use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, name};
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
@@ -23,6 +24,7 @@ use crate::engine::recovery::directories::{directories_as_stored, find_directori
 use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
+use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::KeyspaceKind;
 use crate::format::meta::TableMeta;
 use crate::format::references::References;
@@ -221,6 +223,7 @@ impl Checker {
         self.dead(state);
         self.ledger(manifest);
         self.order_of_tables(state);
+        self.buckets(manifest);
         self.logs(state);
         for file in files {
             let path = file.path.display();
@@ -285,7 +288,7 @@ impl Checker {
 
     fn table(&mut self, path: &Path, id: FileId, named: Option<(u8, &TableMeta)>, state: Option<&ManifestState>) {
         if let Some((level, meta)) = named {
-            if level as usize >= LEVELS_MAX {
+            if level as usize >= LEVELS_MAX && level != SEGMENT_LEVEL {
                 self.problem(path, None, format!("the manifest puts this table into level {level}"));
             }
             match self.storage.file_len(path) {
@@ -374,7 +377,9 @@ impl Checker {
     /// In HL0, overlapping tables must have disjoint ranges of sequence numbers. In lower levels no two tables may
     /// overlap.
     fn order_of_tables(&mut self, state: &ManifestState) {
-        let tables: Vec<(u8, &TableMeta)> = state.tables.values().map(|(level, meta)| (*level, meta)).collect();
+        let tables = state.tables.values().map(|(level, meta)| (*level, meta));
+        // Delta segments overlap; their buckets list which parts of them count.
+        let tables: Vec<(u8, &TableMeta)> = tables.filter(|(level, _)| *level != SEGMENT_LEVEL).collect();
         for (index, (level, table)) in tables.iter().enumerate() {
             let others = tables[index + 1..].iter().filter(|(other, _)| other == level).map(|(_, meta)| *meta);
             for other in others.filter(|other| table.overlaps(&other.smallest, &other.end)) {
@@ -384,6 +389,34 @@ impl Checker {
                     let message = format!("overlaps {} in level {level}", name(FileKind::Table, table.id));
                     self.problem(&path, None, message);
                 }
+            }
+        }
+    }
+
+    /// The extents of buckets must lie within their segments.
+    fn buckets(&mut self, manifest: &Manifest) {
+        let state = manifest.state();
+        let directory = Directory::new(state.buckets.clone());
+        let mut entries: BTreeMap<FileId, u64> = BTreeMap::new();
+        for bucket in directory.buckets() {
+            for extent in &bucket.extents {
+                *entries.entry(extent.segment).or_default() += extent.entries;
+                let fits = state.tables.get(&extent.segment).is_some_and(|(_, meta)| {
+                    let within = meta.seqno_min <= extent.seqno_min && extent.seqno_max <= meta.seqno_max;
+                    within && meta.reaches_into(&bucket.lower, bucket.upper.as_deref())
+                });
+                if !fits {
+                    let (lower, segment) = (bucket.lower.escape_ascii().to_string(), extent.segment.0);
+                    let message = format!("the extent of bucket {lower:?} in segment {segment} does not lie in it");
+                    self.problem(&manifest.path(), None, message);
+                }
+            }
+        }
+        for (segment, entries) in entries {
+            let all = state.tables.get(&segment).map_or(0, |(_, meta)| meta.entries);
+            if entries > all {
+                let message = format!("segment {} holds {all} versions, but its extents {entries}", segment.0);
+                self.problem(&manifest.path(), None, message);
             }
         }
     }

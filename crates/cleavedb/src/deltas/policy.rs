@@ -1,0 +1,290 @@
+//! Which bucket an operand goes to, and what becomes of a bucket when it is full: pure functions of figures.
+
+use std::ops::Range;
+
+use super::directory::Directory;
+use crate::base::KeyspaceId;
+use crate::base::key::prefix_end;
+use crate::base::limits::KEYSPACE_PREFIX_BYTES;
+
+/// The buckets that the first operands of a key range make are cut at this part of the size of a full one, in percent, so that
+/// they do not split soon (KDSep, section III).
+const FIRST_FILL_PERCENT: u64 = 5;
+/// A bucket that is fuller than this after it was rewritten is split (KDSep, section III).
+const SPLIT_PERCENT: u64 = 80;
+
+/// Of a bucket that stays over its size, at least one in this many bytes must be new before it is rewritten.
+const NEW_ONE_IN: u64 = 4;
+/// A job rewrites at most this many times the size of a full bucket, so that flushes wait for it only shortly.
+const JOB_BUCKETS: u64 = 16;
+/// A key with more operands than this that cannot be combined is folded when its bucket is rewritten.
+pub const OPERANDS_MAX: usize = 32;
+
+/// How large buckets become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketSizes {
+    /// A bucket is rewritten once it has this many bytes of keys and operands.
+    pub bytes_max: u64,
+    /// No bucket is split beyond this number of buckets.
+    pub buckets_max: usize,
+    /// A bucket is rewritten once it has this many extents, each of which a read may have to visit.
+    pub extents_max: usize,
+}
+
+impl BucketSizes {
+    fn first_bytes(&self) -> u64 {
+        self.bytes_max * FIRST_FILL_PERCENT / 100
+    }
+
+    fn split_bytes(&self) -> u64 {
+        self.bytes_max * SPLIT_PERCENT / 100
+    }
+
+    /// A bucket that is rewritten is cut before the next key: it has `part` bytes by now, half of what makes a split, and with
+    /// the `rest` to come it might have more than that.
+    pub fn cuts(&self, part: u64, rest: u64) -> bool {
+        part > 0 && part >= self.split_bytes() / 2 && part + rest > self.split_bytes()
+    }
+}
+
+/// What the upkeep of a bucket depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketFigures {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// How many extents it has.
+    pub extents: usize,
+    /// Bytes of keys and operands.
+    pub bytes: u64,
+    /// Of these, bytes that came since it was last rewritten.
+    pub bytes_newer: u64,
+    /// Its keyspace was dropped.
+    pub is_dropped: bool,
+    /// It has operands, its keyspace wants them in the levels, and folding it may help.
+    pub leaves: bool,
+    /// Writers do not wait for room, so that keys can be folded.
+    pub may_fold: bool,
+    /// It cannot be read.
+    pub is_blocked: bool,
+    /// It has an extent in a segment of which little is used.
+    pub is_in_sparse_segment: bool,
+}
+
+/// What is to be done with neighbouring buckets, given as a range of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Remove them with all that they hold.
+    Remove(Range<usize>),
+    /// Rewrite them into one, without covered operands and with the others merged; split where that is too much.
+    Rewrite(Range<usize>),
+    /// First write the values of their keys as new bases.
+    Fold(Range<usize>),
+}
+
+impl Upkeep {
+    /// The buckets.
+    pub fn buckets(&self) -> Range<usize> {
+        match self {
+            Upkeep::Remove(buckets) | Upkeep::Rewrite(buckets) | Upkeep::Fold(buckets) => buckets.clone(),
+        }
+    }
+}
+
+/// The upkeep for one job, in the order of keys. Empty if nothing is due.
+pub fn choose(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
+    let mut chosen = Vec::new();
+    let (mut bytes, mut wants_split) = (0, false);
+    for (index, bucket) in buckets.iter().enumerate() {
+        let Some(upkeep) = upkeep_of(index, bucket, buckets.len(), sizes) else { continue };
+        // All buckets of a keyspace leave at once, which costs nothing.
+        if matches!(upkeep, Upkeep::Remove(_)) {
+            chosen.push(upkeep);
+            continue;
+        }
+        wants_split |= matches!(upkeep, Upkeep::Fold(_)) && !bucket.leaves;
+        bytes += bucket.bytes;
+        if bytes > bucket.bytes && bytes > sizes.bytes_max * JOB_BUCKETS {
+            break;
+        }
+        chosen.push(upkeep);
+    }
+    if wants_split {
+        let is_free = |index: &usize| !chosen.iter().any(|upkeep| upkeep.buckets().contains(index));
+        let pairs = (0..buckets.len().saturating_sub(1)).filter(|at| is_free(at) && is_free(&(at + 1)));
+        let joined = |at: &usize| buckets[*at].bytes + buckets[at + 1].bytes;
+        let fits = |at: &usize| {
+            let (left, right) = (&buckets[*at], &buckets[at + 1]);
+            left.keyspace == right.keyspace && !left.is_blocked && !right.is_blocked
+        };
+        let smallest = pairs.filter(fits).min_by_key(joined).filter(|at| joined(at) <= sizes.split_bytes() / 2);
+        chosen.extend(smallest.map(|at| Upkeep::Rewrite(at..at + 2)));
+        chosen.sort_by_key(|upkeep| upkeep.buckets().start);
+    }
+    chosen
+}
+
+fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSizes) -> Option<Upkeep> {
+    let buckets = index..index + 1;
+    if bucket.is_dropped {
+        return Some(Upkeep::Remove(buckets));
+    }
+    if bucket.is_blocked {
+        return None;
+    }
+    if bucket.leaves && bucket.may_fold {
+        return Some(Upkeep::Fold(buckets));
+    }
+    let is_over = bucket.bytes >= sizes.bytes_max;
+    let has_new = bucket.bytes_newer.saturating_mul(NEW_ONE_IN) >= sizes.bytes_max;
+    let is_full = bucket.extents >= sizes.extents_max.max(2) || bucket.extents >= 2 && is_over && has_new;
+    match is_full {
+        true if is_over && count >= sizes.buckets_max && bucket.may_fold => Some(Upkeep::Fold(buckets)),
+        true => Some(Upkeep::Rewrite(buckets)),
+        false => bucket.is_in_sparse_segment.then_some(Upkeep::Rewrite(buckets)),
+    }
+}
+
+/// Assigns the operands of a flush, in the order of their keys, to buckets. A bucket without any is cut into several.
+pub struct Filling<'a> {
+    directory: &'a Directory,
+    sizes: BucketSizes,
+    count: usize,
+    now: Option<Filled>,
+}
+
+/// The bucket that is being filled.
+struct Filled {
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+    /// The last key and the bytes so far; only counted in a bucket that had none.
+    last: Vec<u8>,
+    bytes: u64,
+    was_empty: bool,
+}
+
+impl<'a> Filling<'a> {
+    /// Begins with the first key.
+    pub fn new(directory: &'a Directory, sizes: BucketSizes) -> Filling<'a> {
+        Filling { directory, sizes, count: directory.buckets().len(), now: None }
+    }
+
+    /// The lower bound of the bucket for a full key at or after the last one, with an operand of `bytes`.
+    pub fn bucket_of(&mut self, key: &[u8], bytes: u64) -> &[u8] {
+        let stays = |now: &Filled| now.upper.as_ref().is_none_or(|upper| key < &upper[..]);
+        let now = match self.now.take().filter(stays) {
+            Some(now) if now.was_empty && now.bytes >= self.sizes.first_bytes() && self.may_cut(&now, key) => {
+                self.count += 1;
+                Filled { lower: key.to_vec(), bytes: 0, ..now }
+            }
+            Some(now) => now,
+            None => self.begin(key),
+        };
+        let now = self.now.insert(now);
+        if now.was_empty {
+            now.last.clear();
+            now.last.extend_from_slice(key);
+            now.bytes += key.len() as u64 + bytes;
+        }
+        &now.lower
+    }
+
+    /// All versions of a key go to one bucket.
+    fn may_cut(&self, now: &Filled, key: &[u8]) -> bool {
+        self.count < self.sizes.buckets_max && now.last != key
+    }
+
+    fn begin(&mut self, key: &[u8]) -> Filled {
+        match self.directory.find(key) {
+            Some(bucket) => Filled {
+                lower: bucket.lower.clone(),
+                upper: bucket.upper.clone(),
+                last: Vec::new(),
+                bytes: 0,
+                was_empty: bucket.extents.is_empty(),
+            },
+            // The first bucket of a keyspace begins with it.
+            None => {
+                self.count += 1;
+                let prefix = &key[..KEYSPACE_PREFIX_BYTES.min(key.len())];
+                let (lower, upper) = (prefix.to_vec(), prefix_end(prefix));
+                Filled { lower, upper, last: Vec::new(), bytes: 0, was_empty: true }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::full_key;
+
+    const SIZES: BucketSizes = BucketSizes { bytes_max: 1000, buckets_max: 4, extents_max: 3 };
+
+    fn bucket() -> BucketFigures {
+        BucketFigures {
+            keyspace: KeyspaceId(1),
+            extents: 1,
+            bytes: 100,
+            bytes_newer: 0,
+            is_dropped: false,
+            leaves: false,
+            may_fold: true,
+            is_blocked: false,
+            is_in_sparse_segment: false,
+        }
+    }
+
+    #[test]
+    fn the_upkeep_of_buckets_follows_from_their_figures() {
+        let one = || 0..1;
+        let over = BucketFigures { extents: 2, bytes: 1200, bytes_newer: 250, ..bucket() };
+        let leaves = BucketFigures { leaves: true, ..bucket() };
+        let cases = [
+            (bucket(), vec![]),
+            (BucketFigures { extents: 3, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+            (over, vec![Upkeep::Rewrite(one())]),
+            // Little of it is new.
+            (BucketFigures { bytes_newer: 249, ..over }, vec![]),
+            // It was just rewritten.
+            (BucketFigures { extents: 1, ..over }, vec![]),
+            (leaves, vec![Upkeep::Fold(one())]),
+            (BucketFigures { may_fold: false, ..leaves }, vec![]),
+            (BucketFigures { is_blocked: true, extents: 9, ..leaves }, vec![]),
+            (BucketFigures { is_blocked: true, is_dropped: true, ..bucket() }, vec![Upkeep::Remove(one())]),
+            (BucketFigures { is_in_sparse_segment: true, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+        ];
+        for (figures, upkeep) in cases {
+            assert_eq!(choose(&[figures], SIZES), upkeep, "{figures:?}");
+        }
+        // Where no bucket can be split, the full one is folded, and the smallest neighbours are joined.
+        let (small, other) = (bucket(), BucketFigures { keyspace: KeyspaceId(2), bytes: 1, ..bucket() });
+        assert_eq!(choose(&[small, small, over, other], SIZES), [Upkeep::Rewrite(0..2), Upkeep::Fold(2..3)]);
+        assert_eq!(choose(&[small, other, over, small], SIZES), [Upkeep::Fold(2..3)]);
+        let calm = BucketFigures { may_fold: false, ..over };
+        assert_eq!(choose(&[small, small, calm, other], SIZES), [Upkeep::Rewrite(2..3)]);
+        let dropped = BucketFigures { bytes: 9000, is_dropped: true, ..bucket() };
+        assert_eq!(choose(&[dropped, dropped], SIZES), [Upkeep::Remove(0..1), Upkeep::Remove(1..2)]);
+        // A job is small, but has something to do.
+        let large = BucketFigures { bytes: 9000, extents: 3, ..bucket() };
+        assert_eq!(choose(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);
+    }
+
+    #[test]
+    fn a_rewritten_bucket_is_cut_once_it_is_half_full_and_too_much_comes() {
+        assert!(SIZES.cuts(400, 401));
+        assert!(!SIZES.cuts(400, 400));
+        assert!(!SIZES.cuts(399, 9000));
+    }
+
+    #[test]
+    fn the_first_buckets_are_cut_early_and_never_within_a_key() {
+        let directory = Directory::default();
+        let mut filling = Filling::new(&directory, SIZES);
+        let keys = ["a", "b", "b", "c", "d", "e", "f", "g"];
+        let lowers = keys.map(|key| filling.bucket_of(&full_key(KeyspaceId(1), key.as_bytes()), 45).to_vec());
+        let user: Vec<&[u8]> = lowers.iter().map(|lower| &lower[4..]).collect();
+        assert_eq!(user, [&b""[..], b"b", b"b", b"c", b"d", b"d", b"d", b"d"]);
+        let other = filling.bucket_of(&full_key(KeyspaceId(2), b"x"), 45).to_vec();
+        assert_eq!(other, KeyspaceId(2).prefix(), "a keyspace has a bucket of its own");
+    }
+}

@@ -1,0 +1,313 @@
+//! The buckets of a view: the directory of the delta store with the segments that its extents lie in. Readers reach it as the
+//! last layer; jobs ask it whether an operand may be left that a tombstone must cover.
+//!
+//! Operands in buckets are of any age, beside the versions of all other layers. A reader counts an operand only if it is
+//! newer than the newest base, and than every covering range tombstone, that it has found elsewhere (rule 7). So it asks the
+//! buckets last.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use crate::base::key_versions::{KeyVersion, KeyVersions};
+use crate::base::ranges::KeyRange;
+use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
+use crate::deltas::directory::{Bucket, Directory};
+use crate::levels::point_reads::{TableLookUp, newest_in};
+use crate::levels::table::Table;
+use crate::levels::table_cursor::TableCursor;
+use crate::levels::version::Version;
+
+/// A tombstone of a range that overlaps more extents than this is kept without a look into them.
+const EXTENTS_LOOKED_INTO: usize = 32;
+
+/// All buckets of a view.
+pub(crate) struct Buckets {
+    pub directory: Arc<Directory>,
+    version: Arc<Version>,
+}
+
+impl Buckets {
+    pub fn new(directory: Arc<Directory>, version: Arc<Version>) -> Buckets {
+        Buckets { directory, version }
+    }
+
+    /// The segments, whose files the view pins.
+    pub fn segments(&self) -> &[Arc<Table>] {
+        self.version.segments()
+    }
+
+    fn segment(&self, bucket: &Bucket, extent: usize) -> &Arc<Table> {
+        let id = bucket.extents[extent].segment;
+        self.version.segment(id).expect("the segment of an extent leaves the view with its last extent")
+    }
+
+    /// Adds the operands of a key at or below `snapshot` to what all other layers hold of it.
+    pub fn look_up<T: TableLookUp>(
+        &self,
+        key: &[u8],
+        snapshot: Seqno,
+        tables: &mut T,
+        versions: &mut KeyVersions,
+    ) -> Result<(), T::Error> {
+        let base = versions.base_seqno();
+        let Some(bucket) = self.directory.find(key).filter(|_| self.directory.seqnos().is_some_and(|it| it.1 > base))
+        else {
+            return Ok(());
+        };
+        let mut found = KeyVersions::default();
+        found.cover(base);
+        for (index, extent) in bucket.extents.iter().enumerate() {
+            if found.base().is_some() || extent.seqno_max <= base {
+                break;
+            }
+            if extent.seqno_min <= snapshot {
+                tables.look_up(self.segment(bucket, index), key, snapshot, &mut found)?;
+            }
+        }
+        versions.join(found);
+        Ok(())
+    }
+
+    /// Some bucket may hold a version of the key. Reads what the filters do not exclude.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        let Some(bucket) = self.directory.find(key) else { return false };
+        let holds = |index| !matches!(newest_in(self.segment(bucket, index), key, Seqno::MAX), Ok(None));
+        (0..bucket.extents.len()).any(holds)
+    }
+
+    /// Some bucket may hold a version of a key from `start` up to, not including, `end`. Reads a few blocks.
+    pub fn may_hold_range(&self, start: &[u8], end: &[u8]) -> bool {
+        let overlapping = &self.directory.buckets()[self.directory.overlapping(start, Some(end))];
+        let extents: usize = overlapping.iter().map(|bucket| bucket.extents.len()).sum();
+        let holds = |bucket: &Arc<Bucket>, index| {
+            let mut cursor = self.segment(bucket, index).cursor(true);
+            let sought = cursor.seek(start.max(&bucket.lower), Stamp::NEWEST);
+            sought.is_err() || cursor.valid() && cursor.key() < end && bucket.ends_after(cursor.key())
+        };
+        extents > EXTENTS_LOOKED_INTO
+            || overlapping.iter().any(|bucket| (0..bucket.extents.len()).any(|index| holds(bucket, index)))
+    }
+
+    /// Versions and bytes of the buckets that overlap a range.
+    pub fn size_within(&self, range: &KeyRange) -> (u64, u64) {
+        let from = range.from.as_deref().unwrap_or_default();
+        let overlapping = &self.directory.buckets()[self.directory.overlapping(from, range.to.as_deref())];
+        let sizes = overlapping.iter().map(|bucket| (bucket.entries(), bucket.bytes()));
+        sizes.fold((0, 0), |(entries, bytes), (more, more_bytes)| (entries + more, bytes + more_bytes))
+    }
+}
+
+/// What is known of the upkeep of buckets, so that it is not found out again at every look for a job.
+#[derive(Default)]
+pub(crate) struct UpkeepMemory {
+    /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
+    /// would come of doing it again.
+    pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// Nothing was due in this directory in these circumstances.
+    pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
+}
+
+/// The segments of a bucket, and the oldest snapshot if one was held.
+pub(crate) type FoldAttempt = (Vec<FileId>, Option<Seqno>);
+
+/// What the upkeep of buckets depends on besides the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Circumstances {
+    /// The oldest snapshot, if a bucket was folded in vain while one was held.
+    pub oldest: Seqno,
+    /// How often keyspaces were dropped, or their operands placed elsewhere.
+    pub keyspace_changes: u64,
+    pub writers_wait: bool,
+    /// Number of files that cannot be read.
+    pub quarantined: usize,
+}
+
+impl UpkeepMemory {
+    /// A bucket was folded in vain while a snapshot was held.
+    pub fn waits_for_snapshot(&self) -> bool {
+        self.attempts.values().any(|(_, held)| held.is_some())
+    }
+
+    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {
+        let known = self.nothing_due.as_ref();
+        known.is_some_and(|(of, then)| *then == now && of.as_ptr() == Arc::as_ptr(directory))
+    }
+}
+
+/// A cursor over the live extents of all buckets, which opens one bucket at a time.
+pub(crate) struct BucketCursor {
+    buckets: Arc<Buckets>,
+    fill_cache: bool,
+    /// The open bucket, and a merge of its extents.
+    at: usize,
+    open: Option<Merging<TableCursor>>,
+}
+
+impl BucketCursor {
+    pub fn new(buckets: Arc<Buckets>, fill_cache: bool) -> BucketCursor {
+        BucketCursor { buckets, fill_cache, at: 0, open: None }
+    }
+
+    /// Takes all versions of the current key, newest first, and moves to the next key.
+    pub fn take_key(&mut self) -> Result<(Vec<u8>, Vec<KeyVersion>)> {
+        let key = self.key().to_vec();
+        let mut versions = Vec::new();
+        while self.valid() && self.key() == key {
+            versions.push((self.stamp(), self.value_slice()));
+            self.next()?;
+        }
+        Ok((key, versions))
+    }
+
+    fn bucket(&self) -> &Bucket {
+        &self.buckets.directory.buckets()[self.at]
+    }
+
+    /// Opens the bucket `at`.
+    fn open(&mut self, at: usize) -> &mut Merging<TableCursor> {
+        if self.at != at || self.open.is_none() {
+            self.at = at;
+            let bucket = &self.buckets.directory.buckets()[at];
+            let cursor = |index| self.buckets.segment(bucket, index).cursor(self.fill_cache);
+            self.open = Some(Merging::new((0..bucket.extents.len()).map(cursor).collect()));
+        }
+        self.open.as_mut().expect("the bucket was opened just now")
+    }
+
+    fn current(&self) -> &Merging<TableCursor> {
+        self.open.as_ref().expect("only a valid cursor is read")
+    }
+
+    /// Segments also hold the keys of other buckets.
+    fn is_within(&self) -> bool {
+        let bucket = self.bucket();
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.valid() && open.key() >= &bucket.lower[..] && bucket.ends_after(open.key()))
+    }
+
+    /// Goes on to the first version of the buckets after this one, if this one is passed.
+    fn settle_forward(&mut self) -> Result<()> {
+        while !self.is_within() {
+            let next = self.at + 1;
+            let Some(bucket) = self.buckets.directory.buckets().get(next).cloned() else {
+                self.open = None;
+                return Ok(());
+            };
+            self.open(next).seek(&bucket.lower, Stamp::NEWEST)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on to the last version of the buckets before this one, if this one is passed.
+    fn settle_backward(&mut self) -> Result<()> {
+        while !self.is_within() {
+            let Some(before) = self.at.checked_sub(1) else {
+                self.open = None;
+                return Ok(());
+            };
+            self.last_of(before)?;
+        }
+        Ok(())
+    }
+
+    fn last_of(&mut self, at: usize) -> Result<()> {
+        let bucket = self.buckets.directory.buckets()[at].clone();
+        let open = self.open(at);
+        match &bucket.upper {
+            Some(upper) => open.seek_before(upper, Stamp::NEWEST),
+            None => open.seek_last(),
+        }
+    }
+
+    /// Positions the cursor with `position`; after an error it is not positioned.
+    fn moved(&mut self, position: impl FnOnce(&mut BucketCursor) -> Result<()>) -> Result<()> {
+        let moved = position(self);
+        if moved.is_err() {
+            self.open = None;
+        }
+        moved
+    }
+}
+
+impl Cursor for BucketCursor {
+    fn valid(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.valid())
+    }
+
+    fn key(&self) -> &[u8] {
+        self.current().key()
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.current().stamp()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.current().value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.current().value_slice()
+    }
+
+    fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let at = self.buckets.directory.overlapping(key, None).start;
+        let Some(bucket) = self.buckets.directory.buckets().get(at).cloned() else {
+            self.open = None;
+            return Ok(());
+        };
+        self.moved(|cursor| {
+            match key >= &bucket.lower[..] {
+                true => cursor.open(at).seek(key, stamp)?,
+                false => cursor.open(at).seek(&bucket.lower, Stamp::NEWEST)?,
+            }
+            cursor.settle_forward()
+        })
+    }
+
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        let buckets = self.buckets.directory.buckets();
+        let Some(at) = buckets.partition_point(|bucket| &bucket.lower[..] <= key).checked_sub(1) else {
+            self.open = None;
+            return Ok(());
+        };
+        let ends_after = buckets[at].ends_after(key);
+        self.moved(|cursor| {
+            match ends_after {
+                true => cursor.open(at).seek_before(key, stamp)?,
+                false => cursor.last_of(at)?,
+            }
+            cursor.settle_backward()
+        })
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.seek(&[], Stamp::NEWEST)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let Some(last) = self.buckets.directory.buckets().len().checked_sub(1) else {
+            self.open = None;
+            return Ok(());
+        };
+        self.moved(|cursor| {
+            cursor.last_of(last)?;
+            cursor.settle_backward()
+        })
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.moved(|cursor| {
+            cursor.open.as_mut().expect("only a valid cursor moves").next()?;
+            cursor.settle_forward()
+        })
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.moved(|cursor| {
+            cursor.open.as_mut().expect("only a valid cursor moves").prev()?;
+            cursor.settle_backward()
+        })
+    }
+}

@@ -1,0 +1,285 @@
+//! Upkeep of buckets: operands that a newer base covers are dropped, the others are merged as far as their operator can, and
+//! the bucket is rewritten into one extent, split, or joined with a neighbour. Buckets that cannot shrink so, or that their
+//! keyspace does not want any more, are folded before (`engine/write/fold.rs`).
+//!
+//! The only job besides flushes that changes the directory; the two never run at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::key_versions::KeyVersion;
+use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
+use crate::deltas::directory::{Bucket, Change, Directory};
+use crate::deltas::policy::{BucketFigures, Upkeep, choose};
+use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
+use crate::engine::claims::{Claim, Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_directory, discard_rejected_segment};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
+use crate::engine::jobs::operands::Operands;
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::shortages::Need;
+use crate::engine::snapshots::JobHorizon;
+use crate::engine::view::View;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, keyspace_of};
+use crate::format::edit::Edit;
+
+/// Due when a bucket is full, when segments hold much that no bucket uses, or when buckets are no longer wanted.
+pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+
+/// Footer, properties and indexes of a small segment, in bytes.
+const SPARE_BYTES: u64 = 2 << 10;
+
+/// Rewrites buckets.
+struct RewriteBuckets {
+    upkeep: Vec<Upkeep>,
+    /// The segments that the buckets have extents in, which the job may remove.
+    segments: BTreeSet<FileId>,
+}
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    let view = &look.view;
+    if view.directory.buckets().is_empty()
+        || state.has(Sole::Buckets)
+        || !state.shortages.may_try(Need::Compaction, look.now)
+    {
+        return None;
+    }
+    let upkeep = core.due_upkeep(view, &state.quarantined);
+    if upkeep.is_empty() {
+        return None;
+    }
+    let buckets = view.directory.buckets();
+    let extents = upkeep.iter().flat_map(|it| &buckets[it.buckets()]).flat_map(|bucket| &bucket.extents);
+    let segments = extents.map(|extent| extent.segment).collect();
+    JobKind::begin(RewriteBuckets { upkeep, segments })
+}
+
+impl Core {
+    /// The upkeep that is due, without buckets that a quarantined segment is part of.
+    fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> Vec<Upkeep> {
+        let oldest = self.snapshots.oldest(&self.published);
+        let mut memory = self.upkeep.lock();
+        let now = Circumstances {
+            oldest: if memory.waits_for_snapshot() { oldest } else { Seqno::ZERO },
+            keyspace_changes: self.keyspaces.changes(),
+            writers_wait: self.pacer.is_limited.load(Ordering::Relaxed),
+            quarantined: quarantined.len(),
+        };
+        if memory.is_nothing_due(&view.directory, now) {
+            return Vec::new();
+        }
+        let dropped = self.keyspaces.dropped();
+        let mut known: Option<(KeyspaceId, bool, bool)> = None;
+        let mut figures = Vec::with_capacity(view.directory.buckets().len());
+        for bucket in view.directory.buckets() {
+            let keyspace = keyspace_of(&bucket.lower).unwrap_or(KeyspaceId(0));
+            let (_, is_dropped, leaves) = match known {
+                Some(known) if known.0 == keyspace => known,
+                _ => {
+                    let leaves = self.keyspaces.delta_placement(keyspace) == DeltaPlacement::Levels;
+                    *known.insert((keyspace, dropped.contains_key(&keyspace), leaves))
+                }
+            };
+            let was_tried = || {
+                let attempt = memory.attempts.get(&bucket.lower);
+                attempt.is_some_and(|(segments, held)| {
+                    held.is_none_or(|held| held == oldest) && segments.iter().copied().eq(segments_of(bucket))
+                })
+            };
+            figures.push(BucketFigures {
+                keyspace,
+                extents: bucket.extents.len(),
+                bytes: bucket.bytes(),
+                bytes_newer: bucket.extents.iter().rev().skip(1).map(|extent| extent.bytes).sum(),
+                is_dropped,
+                leaves: leaves && !bucket.extents.is_empty() && !was_tried(),
+                may_fold: !now.writers_wait,
+                is_blocked: segments_of(bucket).any(|segment| quarantined.contains(&segment)),
+                is_in_sparse_segment: false,
+            });
+        }
+        mark_sparse(view, &mut figures);
+        let due = choose(&figures, self.settings.tuning.bucket_sizes());
+        if due.is_empty() {
+            memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
+        }
+        due
+    }
+}
+
+fn segments_of(bucket: &Bucket) -> impl Iterator<Item = FileId> {
+    bucket.extents.iter().map(|extent| extent.segment)
+}
+
+/// If segments hold more than twice what buckets use of them, and a few buckets more, marks the buckets of the emptiest one.
+fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
+    let mut used: BTreeMap<FileId, u64> = BTreeMap::new();
+    for extent in view.directory.buckets().iter().flat_map(|bucket| &bucket.extents) {
+        *used.entry(extent.segment).or_default() += extent.bytes;
+    }
+    let all: u64 = view.version.segments().iter().map(|segment| segment.meta().size).sum();
+    if all <= 2 * used.values().sum::<u64>() + SPARE_BYTES * view.version.segments().len() as u64 {
+        return;
+    }
+    let unused = |id: FileId, size: u64| size.saturating_sub(used.get(&id).copied().unwrap_or_default());
+    let sizes = view.version.segments().iter().map(|segment| (segment.meta().id, segment.meta().size));
+    let Some((emptiest, _)) = sizes.max_by_key(|(id, size)| unused(*id, *size)) else { return };
+    for (bucket, figures) in view.directory.buckets().iter().zip(figures) {
+        figures.is_in_sparse_segment = segments_of(bucket).any(|segment| segment == emptiest);
+    }
+}
+
+impl Job for RewriteBuckets {
+    fn profile(&self) -> Profile {
+        let tables = self.segments.iter().copied().map(Claim::Table);
+        Profile {
+            name: "rewrite buckets",
+            claims: tables.fold(Claims::sole(Sole::Buckets), Claims::and),
+            binds: &[Bound::ReadSlow, Bound::Cpu, Bound::WriteSlow],
+            class: Class::Mandatory,
+            // That of flushes, none of which runs meanwhile.
+            memory: MemoryShare::Own,
+            need: Need::Compaction,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::Whole(Box::new(|core| self.run(core))))
+    }
+
+    fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
+        let version = core.published.view().version.clone();
+        let lies_there = |id: &FileId| version.segment(*id).is_some_and(|segment| **segment.path() == *path);
+        self.segments.iter().copied().filter(lies_there).collect()
+    }
+}
+
+/// What a run of the job has come to.
+struct Rewritten {
+    segment: Option<Segment>,
+    change: Change,
+    /// The newest base on whose evidence operands were dropped.
+    evidence: Seqno,
+}
+
+impl RewriteBuckets {
+    fn run(&self, core: &Core) -> Result<Outcome<'_>> {
+        let directory = core.published.view().directory.clone();
+        let buckets = directory.buckets();
+        let mut folded = Vec::new();
+        for upkeep in self.upkeep.iter().filter(|upkeep| matches!(upkeep, Upkeep::Fold(_))) {
+            if core.fold_buckets(&buckets[upkeep.buckets()])? {
+                folded.extend(buckets[upkeep.buckets()].iter().map(|bucket| bucket.lower.clone()));
+            }
+        }
+        let horizon = core.job_horizon();
+        let Rewritten { segment, change, evidence } = self.rewrite(core, &horizon, &directory)?;
+        let after = directory.apply(&change);
+        let used = after.segments();
+        let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
+        let mut edit = Edit { tables_removed: gone.clone(), ..Edit::default() };
+        segment.iter().for_each(|segment| segment.add_to(&mut edit));
+        change_directory(&mut edit, &change);
+        // The last one is the published number.
+        let held = horizon.snapshots.first().copied().filter(|_| horizon.snapshots.len() > 1);
+        let attempts: Vec<(Vec<u8>, FoldAttempt)> = folded
+            .into_iter()
+            .filter_map(|lower| after.find(&lower).map(|bucket| (lower, segments_of(bucket).collect())))
+            .map(|(lower, segments)| (lower, (segments, held)))
+            .collect();
+        let added = segment.as_ref().map(|segment| (usize::from(SEGMENT_LEVEL), segment.table.clone()));
+        let after = Arc::new(after);
+        let left = after.clone();
+        let seqno = evidence.max(segment.as_ref().map_or(Seqno::ZERO, |segment| segment.table.meta().seqno_max));
+        let outcome = Outcome::edit(seqno, edit, move |sources| {
+            for id in &gone {
+                if let Some(table) = sources.version.segment(*id) {
+                    table.mark_obsolete();
+                }
+            }
+            let added: Vec<_> = added.into_iter().collect();
+            sources.version = Arc::new(sources.version.apply(&added, &gone));
+            sources.directory = after;
+        });
+        Ok(outcome.then(move |core, installed| {
+            installed.inspect_err(|error| discard_rejected_segment(error, segment.as_ref()))?;
+            core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
+            let mut memory = core.upkeep.lock();
+            memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
+            memory.attempts.extend(attempts);
+            Ok(())
+        }))
+    }
+
+    fn rewrite(&self, core: &Core, horizon: &JobHorizon, directory: &Directory) -> Result<Rewritten> {
+        let mut writer = SegmentWriter::new(core);
+        let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
+        let mut removed = Vec::new();
+        let (mut evidence, mut count) = (Seqno::ZERO, directory.buckets().len());
+        for upkeep in &self.upkeep {
+            let buckets = &directory.buckets()[upkeep.buckets()];
+            let (first, others) = buckets.split_first().expect("upkeep is of some bucket");
+            if matches!(upkeep, Upkeep::Remove(_)) {
+                removed.extend(buckets.iter().map(|bucket| bucket.lower.clone()));
+                continue;
+            }
+            set.insert(first.lower.clone(), Vec::new());
+            removed.extend(others.iter().map(|bucket| bucket.lower.clone()));
+            let is_thorough = matches!(upkeep, Upkeep::Fold(_));
+            let mut operands = Operands::new(core, horizon, is_thorough);
+            self.rewrite_one(core, horizon, buckets, &mut operands, &mut writer, &mut count)?;
+            evidence = evidence.max(operands.evidence);
+        }
+        let segment = writer.finish()?;
+        for (lower, extent) in segment.iter().flat_map(|segment| &segment.extents) {
+            set.insert(lower.clone(), vec![*extent]);
+        }
+        let change = directory.without_empty(Change { removed, set: set.into_iter().collect() });
+        Ok(Rewritten { segment, change, evidence })
+    }
+
+    /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.
+    fn rewrite_one(
+        &self,
+        core: &Core,
+        horizon: &JobHorizon,
+        buckets: &[Arc<Bucket>],
+        operands: &mut Operands<'_>,
+        writer: &mut SegmentWriter<'_>,
+        count: &mut usize,
+    ) -> Result<()> {
+        let sizes = core.settings.tuning.bucket_sizes();
+        let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
+        let mut lower = first.lower.clone();
+        let (mut part, mut rest) = (0, buckets.iter().map(|bucket| bucket.bytes()).sum::<u64>());
+        let Some(source) = horizon.view.buckets() else { return Ok(()) };
+        let mut cursor = BucketCursor::new(source.clone(), false);
+        cursor.seek(&first.lower, Stamp::NEWEST)?;
+        while cursor.valid() && last.ends_after(cursor.key()) {
+            let (key, versions) = cursor.take_key()?;
+            rest = rest.saturating_sub(bytes_of(&key, &versions));
+            let kept = operands.compact(&key, versions);
+            let bytes = bytes_of(&key, &kept);
+            if *count < sizes.buckets_max && sizes.cuts(part, bytes + rest) {
+                (part, lower) = (0, key.clone());
+                *count += 1;
+            }
+            part += bytes;
+            for (stamp, payload) in &kept {
+                writer.add(&lower, &key, *stamp, payload)?;
+            }
+            core.limit_io(2 * bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of versions of a key, as extents count them.
+fn bytes_of(key: &[u8], versions: &[KeyVersion]) -> u64 {
+    versions.iter().map(|(_, payload)| (key.len() + payload.len()) as u64).sum()
+}

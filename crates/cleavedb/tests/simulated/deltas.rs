@@ -1,0 +1,407 @@
+//! Merge operands in buckets: they count where and only where the levels say so, whatever jobs do to them meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleavedb::testing::{self, SimDisk, Tuning, spawn};
+use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
+
+use crate::support::{in_world, open_with};
+
+/// Joins operands with `+`, in their order, and never combines them without a base.
+struct Chain;
+
+impl MergeOperator for Chain {
+    fn name(&self) -> &str {
+        "chain"
+    }
+
+    fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
+        Ok(base.into_iter().chain(operands.iter().copied()).collect::<Vec<_>>().join(&b'+'))
+    }
+
+    fn partial_merge(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+fn options() -> Options {
+    Options::new().merge_operator(Arc::new(Chain)).background_threads(2)
+}
+
+/// Sizes with which no bucket is due for upkeep.
+fn calm() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.bucket_bytes, tuning.bucket_extents_max) = (1 << 20, 100);
+    tuning
+}
+
+fn in_buckets(db: &Db, operator: &str) -> Keyspace {
+    let options = KeyspaceOptions::new().merge_operator(operator).deltas(DeltaPlacement::Buckets);
+    db.create_keyspace("lists", options).unwrap()
+}
+
+fn text(keyspace: &Keyspace, key: &str) -> Option<String> {
+    keyspace.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
+}
+
+/// Flushes after each of these steps.
+fn flushed(db: &Db, steps: &[&dyn Fn()]) {
+    for step in steps {
+        step();
+        db.flush().unwrap();
+    }
+}
+
+#[test]
+fn operands_of_many_flushes_are_read_in_their_order_in_every_way() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), calm()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let keys: Vec<String> = (0..60).map(|number| format!("key {number:02}")).collect();
+        (0..60).step_by(2).for_each(|number| lists.put(&keys[number], "base").unwrap());
+        db.flush().unwrap();
+        assert_eq!(db.stats().deltas.buckets, 0, "a store without operands has no buckets");
+        let mut snapshots = Vec::new();
+        for round in 0..4 {
+            keys.iter().for_each(|key| lists.merge(key, round.to_string()).unwrap());
+            db.flush().unwrap();
+            snapshots.push(db.snapshot());
+        }
+        let stats = db.stats().deltas;
+        assert!(stats.buckets > 0 && stats.segments == 4 && stats.operands >= 3 * 60, "{stats:?}");
+        let value = |number: usize, rounds: usize| {
+            let base = number.is_multiple_of(2).then(|| "base".to_owned());
+            base.into_iter().chain((0..rounds).map(|round| round.to_string())).collect::<Vec<_>>().join("+")
+        };
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(text(&lists, key), Some(value(number, 4)));
+            for (round, snapshot) in snapshots.iter().enumerate() {
+                assert_eq!(snapshot.get(&lists, key).unwrap().unwrap(), value(number, round + 1).as_bytes());
+            }
+        }
+        for (number, found) in lists.multi_get(&keys).into_iter().enumerate() {
+            assert_eq!(found.unwrap().unwrap(), value(number, 4).as_bytes());
+        }
+        let forward: Vec<_> = lists.iter().unwrap().map(|item| item.unwrap()).collect();
+        let mut backward: Vec<_> = lists.iter().unwrap().rev().map(|item| item.unwrap()).collect();
+        backward.reverse();
+        assert!(forward == backward && forward.len() == 60);
+        assert!(forward.iter().enumerate().all(|(number, (_, found))| *found == value(number, 4).as_bytes()));
+        drop(snapshots);
+        db.close().unwrap();
+        assert!(testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap().is_sound());
+        let db = open_with(&disk, options(), calm()).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        assert!(lists.deltas() == DeltaPlacement::Buckets && db.stats().deltas.segments == 4);
+        assert!(keys.iter().enumerate().all(|(number, key)| text(&lists, key) == Some(value(number, 4))));
+    });
+}
+
+#[test]
+fn an_operand_below_a_tombstone_stays_dead_when_the_levels_have_nothing_else() {
+    for by_range in [false, true] {
+        in_world(1, move || {
+            let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
+            let lists = in_buckets(&db, "chain");
+            // Below a base in the levels, so that the operand is not folded by its flush.
+            lists.put("key", "base").unwrap();
+            let delete = || match by_range {
+                true => lists.delete_range("a".."z").unwrap(),
+                false => lists.delete("key").unwrap(),
+            };
+            flushed(&db, &[&|| (), &|| lists.merge("key", "dead").unwrap(), &delete]);
+            db.compact_range(&lists, ..).unwrap();
+            assert!(db.stats().deltas.operands == 1, "{:?}", db.stats().deltas);
+            assert_eq!(text(&lists, "key"), None);
+            assert_eq!(lists.iter().unwrap().count(), 0);
+            flushed(&db, &[&|| lists.merge("key", "live").unwrap()]);
+            db.compact_range(&lists, ..).unwrap();
+            assert_eq!(text(&lists, "key").as_deref(), Some("live"));
+            db.wait_for_background().unwrap();
+            assert_eq!(text(&lists, "key").as_deref(), Some("live"));
+        });
+    }
+}
+
+#[test]
+fn operands_around_a_put_of_the_same_flush_belong_to_different_snapshots() {
+    for upkeep in [false, true] {
+        in_world(1, move || {
+            let tuning = if upkeep { Tuning::tiny() } else { calm() };
+            let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            lists.put("key", "base").unwrap();
+            db.flush().unwrap();
+            let pause = db.pause_background().unwrap();
+            lists.merge("key", "1").unwrap();
+            let snapshot = db.snapshot();
+            lists.put("key", "new").unwrap();
+            lists.merge("key", "2").unwrap();
+            drop(pause);
+            db.flush().unwrap();
+            for _ in 0..5 {
+                assert_eq!(text(&lists, "key").as_deref(), Some("new+2"));
+                assert_eq!(snapshot.get(&lists, "key").unwrap().unwrap(), "base+1");
+                flushed(&db, &[&|| lists.merge("other", "x").unwrap()]);
+                db.compact_range(&lists, ..).unwrap();
+                db.wait_for_background().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_scan_passes_a_range_delete_without_losing_newer_operands_in_buckets() {
+    in_world(1, || {
+        let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let key = |number: usize| format!("{number:03}");
+        let all = || (0..100).for_each(|number| lists.put(key(number), "base").unwrap());
+        let merge = |operand: &str| (0..100).step_by(3).for_each(|at| lists.merge(key(at), operand).unwrap());
+        let delete = || lists.delete_range(key(10)..key(90)).unwrap();
+        flushed(&db, &[&all, &|| merge("old"), &delete, &|| merge("new")]);
+        let expected: Vec<(String, &str)> = (0..100)
+            .filter_map(|number| match (number % 3 == 0, (10..90).contains(&number)) {
+                (true, true) => Some((key(number), "new")),
+                (true, false) => Some((key(number), "base+old+new")),
+                (false, true) => None,
+                (false, false) => Some((key(number), "base")),
+            })
+            .collect();
+        let same = |found: Vec<(cleavedb::Slice, cleavedb::Slice)>| {
+            assert_eq!(found.len(), expected.len());
+            for ((key, value), (expected_key, expected)) in found.iter().zip(&expected) {
+                assert_eq!((&key[..], &value[..]), (expected_key.as_bytes(), expected.as_bytes()));
+            }
+        };
+        same(lists.iter().unwrap().map(|item| item.unwrap()).collect());
+        let mut backward: Vec<_> = lists.iter().unwrap().rev().map(|item| item.unwrap()).collect();
+        backward.reverse();
+        same(backward);
+        db.compact_range(&lists, ..).unwrap();
+        same(lists.iter().unwrap().map(|item| item.unwrap()).collect());
+    });
+}
+
+#[test]
+fn operands_that_cannot_be_combined_are_consolidated_in_the_background() {
+    in_world(1, || {
+        let mut tuning = Tuning::tiny();
+        (tuning.bucket_bytes, tuning.bucket_extents_max) = (64 << 10, 4);
+        let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        lists.put("hot", "0").unwrap();
+        db.flush().unwrap();
+        for number in 1..3000 {
+            lists.merge("hot", number.to_string()).unwrap();
+            if number % 500 == 0 {
+                db.flush().unwrap();
+            }
+        }
+        flushed(&db, &[&|| ()]);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert!(stats.rewrites > 0 && stats.operands < 1500, "{stats:?}");
+        let all = (0..3000).map(|number| number.to_string()).collect::<Vec<_>>().join("+");
+        assert!(text(&lists, "hot") == Some(all));
+    });
+}
+
+#[test]
+fn buckets_split_when_they_are_full_and_are_folded_when_they_cannot_split() {
+    in_world(1, || {
+        let mut tuning = Tuning::tiny();
+        (tuning.bucket_bytes, tuning.bucket_extents_max, tuning.buckets_max) = (4 << 10, 4, 12);
+        let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let key = |number: usize| format!("{number:05}");
+        (0..2000).for_each(|number| lists.put(key(number), "base").unwrap());
+        flushed(&db, &[&|| (0..20).for_each(|number| lists.merge(key(number * 100), "first").unwrap())]);
+        let first = db.stats().deltas.buckets;
+        for round in 0..10 {
+            (0..2000).for_each(|number| lists.merge(key(number), round.to_string()).unwrap());
+            db.flush().unwrap();
+        }
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert!(first < stats.buckets && stats.buckets <= 12 && stats.folds > 0, "{first} then {stats:?}");
+        for number in 0..2000 {
+            let first = if number % 100 == 0 { "+first" } else { "" };
+            assert_eq!(text(&lists, &key(number)), Some(format!("base{first}+0+1+2+3+4+5+6+7+8+9")));
+        }
+    });
+}
+
+#[test]
+fn keyspaces_that_leave_their_buckets_are_folded_until_none_is_left() {
+    for seed in 0..12 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
+            let lists = in_buckets(&db, "chain");
+            let key = |number: usize| format!("{number:02}");
+            (0..40).for_each(|number| lists.put(key(number), "base").unwrap());
+            db.flush().unwrap();
+            let merge = |operand: &str| (0..40).for_each(|number| lists.merge(key(number), operand).unwrap());
+            flushed(&db, &[&|| merge("1"), &|| merge("2")]);
+            let snapshot = db.snapshot();
+            assert!(db.stats().deltas.operands > 0);
+            lists.set_deltas(DeltaPlacement::Levels).unwrap();
+            // Writes race with the folds.
+            let writer = {
+                let lists = lists.clone();
+                spawn("writer", move || {
+                    for number in 0..40 {
+                        match number % 3 {
+                            0 => lists.put(key(number), "put").unwrap(),
+                            1 => lists.merge(key(number), "3").unwrap(),
+                            _ => lists.delete(key(number)).unwrap(),
+                        }
+                    }
+                })
+            };
+            db.wait_for_background().unwrap();
+            writer.join().unwrap();
+            let expected = |number: usize| ["put", "base+1+2+3", ""][number % 3];
+            let check = |db: &Db| {
+                let lists = db.open_keyspace("lists").unwrap();
+                for number in 0..40 {
+                    assert_eq!(text(&lists, &key(number)).unwrap_or_default(), expected(number), "{number}");
+                }
+            };
+            check(&db);
+            for number in 0..40 {
+                assert_eq!(snapshot.get(&lists, key(number)).unwrap().unwrap(), "base+1+2");
+            }
+            drop(snapshot);
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            check(&db);
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let stats = db.stats().deltas;
+            assert_eq!((stats.buckets, stats.segments, stats.operands), (0, 0, 0), "{stats:?}");
+            check(&db);
+            db.close().unwrap();
+            check(&open_with(&disk, options(), Tuning::tiny()).unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_dropped_keyspace_leaves_no_bucket_behind() {
+    in_world(1, || {
+        let db = open_with(&SimDisk::new(), options(), Tuning::tiny()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let stays = KeyspaceOptions::new().merge_operator("append").deltas(DeltaPlacement::Buckets);
+        let stays = db.create_keyspace("stays", stays).unwrap();
+        for keyspace in [&lists, &stays] {
+            keyspace.put("key", "base").unwrap();
+        }
+        db.flush().unwrap();
+        flushed(&db, &[&|| lists.merge("key", "x").unwrap(), &|| stays.merge("key", "y").unwrap()]);
+        assert_eq!(db.stats().deltas.buckets, 2);
+        db.drop_keyspace("lists").unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert_eq!((stats.buckets, stats.segments, stats.operands), (1, 1, 1), "{stats:?}");
+        assert_eq!(text(&stays, "key").as_deref(), Some("base,y"));
+    });
+}
+
+#[test]
+fn a_checkpoint_has_the_operands_in_buckets_and_keeps_them() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        lists.put("key", "base").unwrap();
+        db.flush().unwrap();
+        flushed(&db, &[&|| lists.merge("key", "1").unwrap()]);
+        db.checkpoint("/copy").unwrap();
+        for number in 2..12 {
+            flushed(&db, &[&|| lists.merge("key", number.to_string()).unwrap()]);
+        }
+        db.wait_for_background().unwrap();
+        db.close().unwrap();
+        let storage: Arc<SimDisk> = Arc::new(disk.clone());
+        assert!(testing::check(storage.clone(), Path::new("/copy"), &options()).unwrap().is_sound());
+        let copy = testing::open(storage, Path::new("/copy"), options(), Tuning::tiny()).unwrap();
+        let lists = copy.open_keyspace("lists").unwrap();
+        assert_eq!(text(&lists, "key").as_deref(), Some("base+1"));
+    });
+}
+
+#[test]
+fn without_the_operator_operands_in_buckets_stay_as_they_are() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        (0..30).for_each(|number| lists.put(format!("{number}"), "base").unwrap());
+        db.flush().unwrap();
+        for round in 0..3 {
+            flushed(
+                &db,
+                &[&|| (0..30).for_each(|number| lists.merge(format!("{number}"), round.to_string()).unwrap())],
+            );
+        }
+        db.close().unwrap();
+        let bare = Options::new().background_threads(2);
+        let db = open_with(&disk, bare, Tuning::tiny()).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        assert!(matches!(lists.get("7"), Err(Error::MergeFailed { .. })));
+        lists.set_deltas(DeltaPlacement::Levels).unwrap();
+        lists.put("8", "new").unwrap();
+        flushed(&db, &[&|| lists.put("9", "new").unwrap()]);
+        db.compact_range(&lists, ..).unwrap();
+        db.wait_for_background().unwrap();
+        assert!(matches!(lists.get("7"), Err(Error::MergeFailed { .. })));
+        assert_eq!(text(&lists, "8").as_deref(), Some("new"));
+        db.close().unwrap();
+        let read_only = options().read_only(true);
+        let db = open_with(&disk, read_only, Tuning::tiny()).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        assert_eq!(text(&lists, "7").as_deref(), Some("base+0+1+2"));
+        assert_eq!(text(&lists, "9").as_deref(), Some("new"));
+    });
+}
+
+#[test]
+fn upkeep_survives_crashes_at_every_sync() {
+    in_world(3, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let key = |number: usize| format!("{number:02}");
+        (0..30).for_each(|number| lists.put(key(number), "base").unwrap());
+        db.flush().unwrap();
+        let images = crate::support::lose_power(&disk);
+        let rounds = 6;
+        for round in 0..rounds {
+            (0..30).for_each(|number| lists.merge(key(number), round.to_string()).unwrap());
+            db.flush().unwrap();
+            if round == 4 {
+                lists.set_deltas(DeltaPlacement::Levels).unwrap();
+            }
+        }
+        db.wait_for_background().unwrap();
+        let images = crate::support::taken(&disk, &images);
+        assert!(images.len() > 50, "{}", images.len());
+        for image in images.iter().step_by(3) {
+            let db = open_with(image, options(), Tuning::tiny()).unwrap();
+            let lists = db.open_keyspace("lists").unwrap();
+            for number in 0..30 {
+                // A prefix of what was written: no operand is lost before one that is there, and none is there twice.
+                let found = text(&lists, &key(number)).unwrap();
+                let prefixes = (0..=rounds).map(|rounds| {
+                    std::iter::once("base".to_owned()).chain((0..rounds).map(|at| at.to_string())).collect::<Vec<_>>()
+                });
+                assert!(prefixes.into_iter().any(|prefix| prefix.join("+") == found), "{found}");
+            }
+            db.close().unwrap();
+        }
+    });
+}
