@@ -86,7 +86,7 @@ fn dead_extents_in_a_segment_linked_by_a_checkpoint_are_released_once_it_is_gone
             assert_eq!(db.stats().value_bytes_pending, 0);
             db.checkpoint("/copy").unwrap();
             // Which files are collected first depends on the seed.
-            let all_stats = (0..10).map(|_| overwrite(&db, 100..300));
+            let all_stats = (0..10).map(|_| overwrite(&db, 300..KEYS));
             let pending = all_stats.map(|stats| stats.value_bytes_pending).find(|pending| *pending > 0);
             let pending = pending.expect("a dead extent lies beside live ones");
             if reopens {
@@ -108,7 +108,7 @@ fn dead_extents_in_a_segment_linked_by_a_checkpoint_are_released_once_it_is_gone
             // Each extent has a header and ends within a block; each segment has a header of one block.
             let most = stats.value_bytes + 2 * 4096 * stats.value_files as u64;
             assert!(segments(&disk) <= most, "{} B, {stats:?}", segments(&disk));
-            check(&db, 100..300);
+            check(&db, 300..KEYS);
         });
     }
 }
