@@ -283,7 +283,8 @@ impl Placement for RangePlacement {
         units.extend(loose.map(|file| Unit { files: vec![file] }));
         // While most values are in logs, clusters are small because their values are still to come.
         let in_clusters: u64 = clusters.iter().map(OverlapCluster::live).sum();
-        let is_small = |bytes: u64| u128::from(bytes) * u128::from(live) < u128::from(size / 2) * u128::from(in_clusters);
+        let is_small =
+            |bytes: u64| u128::from(bytes) * u128::from(live) < u128::from(size / 2) * u128::from(in_clusters);
         let (mut victims, mut moved) = (BTreeSet::new(), 0);
         let (job_bytes, mut share_min) = (self.job_bytes(live), 0);
         for unit in rank(units, self.policy) {
@@ -382,7 +383,9 @@ impl Placement for RangePlacement {
                 true if own + all <= size.saturating_mul(2) => 1,
                 true => {
                     let items = &existing[stretch.cluster].items;
-                    bounds.extend(items.iter().flat_map(|(interval, _)| [Some(interval.from()), interval.to()]).flatten());
+                    bounds.extend(
+                        items.iter().flat_map(|(interval, _)| [Some(interval.from()), interval.to()]).flatten(),
+                    );
                     (own + all).div_ceil(size)
                 }
                 false => all.div_ceil(size).max(1),

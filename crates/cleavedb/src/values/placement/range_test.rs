@@ -116,7 +116,10 @@ fn clusters_keep_the_values_in_their_range_and_are_cut_once_too_large() {
     assert_eq!(parts(&range(1000), (0..200).step_by(20), &before), [(0, 80), (100, 120), (140, 160), (180, 180)]);
     // Overlapping extents are one cluster, whose bytes are counted together.
     let before = context_of(&[(0, 60, 900), (40, 100, 900), (200, 300, 900)]);
-    assert_eq!(parts(&range(1000), (0..300).step_by(20), &before), [(0, 20), (40, 40), (60, 80), (100, 180), (200, 280)]);
+    assert_eq!(
+        parts(&range(1000), (0..300).step_by(20), &before),
+        [(0, 20), (40, 40), (60, 80), (100, 180), (200, 280)]
+    );
 }
 
 #[test]
