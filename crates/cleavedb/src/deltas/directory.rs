@@ -93,14 +93,21 @@ impl Directory {
         Directory::new(all.into_iter().map(|(lower, extents)| (lower.to_vec(), extents.to_vec())))
     }
 
-    /// A change of this directory that also removes the buckets it leaves without extents: they join the bucket before them.
-    /// The first of a keyspace goes only with the last.
-    pub fn without_empty(&self, mut change: Change) -> Change {
+    /// A change of this directory that also removes buckets it leaves without extents: they join the bucket before them. The
+    /// first of a keyspace goes only with the last. A bucket with extents takes in an empty one only if all of them are in
+    /// `written`, the segment of the job: in others there may be versions of the empty bucket that were dropped, because
+    /// a base covered them that may be gone.
+    pub fn without_empty(&self, mut change: Change, written: Option<FileId>) -> Change {
         let after = self.apply(&change);
+        let may_grow = |bucket: &Bucket| bucket.extents.iter().all(|extent| Some(extent.segment) == written);
         for of_keyspace in after.buckets.chunk_by(|left, right| keyspace_of(&left.lower) == keyspace_of(&right.lower)) {
-            let is_empty = |bucket: &&Arc<Bucket>| bucket.extents.is_empty();
-            let stays = usize::from(of_keyspace[1..].iter().any(|bucket| !bucket.extents.is_empty()));
-            for bucket in of_keyspace[stays..].iter().filter(is_empty) {
+            let all_empty = of_keyspace.iter().all(|bucket| bucket.extents.is_empty());
+            let mut before: Option<&Bucket> = None;
+            for bucket in of_keyspace {
+                if !all_empty && !(bucket.extents.is_empty() && before.is_some_and(may_grow)) {
+                    before = Some(bucket);
+                    continue;
+                }
                 change.set.retain(|(lower, _)| *lower != bucket.lower);
                 if self.find(&bucket.lower).is_some_and(|before| before.lower == bucket.lower)
                     && !change.removed.contains(&bucket.lower)
@@ -200,9 +207,14 @@ mod tests {
     #[test]
     fn a_change_replaces_splits_and_removes_buckets() {
         let emptied = Change { removed: Vec::new(), set: vec![(key(1, ""), Vec::new()), (key(3, ""), Vec::new())] };
-        let emptied = directory().without_empty(emptied);
+        let emptied = directory().without_empty(emptied, None);
         assert_eq!(emptied.removed, [key(1, ""), key(1, "k"), key(3, "")]);
         assert!(emptied.set.is_empty());
+        // A bucket takes in an empty one only if nothing of that can be in its segments.
+        let none = Change { removed: Vec::new(), set: Vec::new() };
+        assert!(directory().without_empty(none.clone(), None).removed.is_empty());
+        assert!(directory().without_empty(none.clone(), Some(FileId(2))).removed.is_empty());
+        assert_eq!(directory().without_empty(none, Some(FileId(4))).removed, [key(1, "k")]);
         let change = Change {
             removed: vec![key(1, "k"), key(3, "")],
             set: vec![(key(1, ""), vec![extent(9, (5, 6))]), (key(1, "c"), vec![extent(9, (5, 6))])],

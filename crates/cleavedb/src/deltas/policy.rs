@@ -6,6 +6,7 @@ use super::directory::Directory;
 use crate::base::KeyspaceId;
 use crate::base::key::prefix_end;
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
+use crate::format::interval::separator;
 
 /// The buckets that the first operands of a key range make are cut at this part of the size of a full one, in percent, so that
 /// they do not split soon (KDSep, section III).
@@ -174,7 +175,8 @@ impl<'a> Filling<'a> {
         let now = match self.now.take().filter(stays) {
             Some(now) if now.was_empty && now.bytes >= self.sizes.first_bytes() && self.may_cut(&now, key) => {
                 self.count += 1;
-                Filled { lower: key.to_vec(), bytes: 0, ..now }
+                let bound = separator(&now.last, key).unwrap_or(key);
+                Filled { lower: bound.to_vec(), bytes: 0, ..now }
             }
             Some(now) => now,
             None => self.begin(key),

@@ -138,6 +138,8 @@ impl UpkeepMemory {
 pub(crate) struct BucketCursor {
     buckets: Arc<Buckets>,
     fill_cache: bool,
+    /// The number of the last bucket, beyond which the cursor does not go.
+    last: usize,
     /// The open bucket, and a merge of its extents.
     at: usize,
     open: Option<Merging<TableCursor>>,
@@ -145,7 +147,14 @@ pub(crate) struct BucketCursor {
 
 impl BucketCursor {
     pub fn new(buckets: Arc<Buckets>, fill_cache: bool) -> BucketCursor {
-        BucketCursor { buckets, fill_cache, at: 0, open: None }
+        BucketCursor { buckets, fill_cache, last: usize::MAX, at: 0, open: None }
+    }
+
+    /// Ends with a bucket, so that a job opens no others.
+    pub fn until(mut self, last: &Bucket) -> BucketCursor {
+        let upto = self.buckets.directory.buckets().partition_point(|bucket| bucket.lower <= last.lower);
+        self.last = upto.saturating_sub(1);
+        self
     }
 
     /// Takes all versions of the current key, newest first, and moves to the next key.
@@ -190,7 +199,7 @@ impl BucketCursor {
     fn settle_forward(&mut self) -> Result<()> {
         while !self.is_within() {
             let next = self.at + 1;
-            let Some(bucket) = self.buckets.directory.buckets().get(next).cloned() else {
+            let Some(bucket) = self.buckets.directory.buckets().get(next).filter(|_| next <= self.last).cloned() else {
                 self.open = None;
                 return Ok(());
             };

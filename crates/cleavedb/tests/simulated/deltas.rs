@@ -210,6 +210,48 @@ fn operands_that_cannot_be_combined_are_consolidated_in_the_background() {
 }
 
 #[test]
+fn operands_folded_in_their_bucket_keep_those_that_older_snapshots_separate() {
+    in_world(1, || {
+        let mut tuning = calm();
+        tuning.bucket_extents_max = 4;
+        let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        lists.put("key", "base").unwrap();
+        let (mut expected, mut snapshots) = ("base".to_owned(), Vec::new());
+        for round in 0..6 {
+            for number in 0..40 {
+                lists.merge("key", format!("{round}.{number}")).unwrap();
+                expected += &format!("+{round}.{number}");
+            }
+            snapshots.push((db.snapshot(), expected.clone()));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            assert_eq!(text(&lists, "key").as_ref(), Some(&expected), "round {round}");
+            for (snapshot, then) in &snapshots {
+                assert_eq!(snapshot.get(&lists, "key").unwrap().unwrap(), then.as_bytes());
+            }
+        }
+        assert!(db.stats().deltas.rewrites > 0, "{:?}", db.stats().deltas);
+    });
+}
+
+#[test]
+fn buckets_of_long_keys_are_not_rewritten_for_what_their_keys_take_in_indexes() {
+    in_world(1, || {
+        let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let keys = [vec![b'k'; 3000], vec![b'l'; 3000]];
+        keys.iter().for_each(|key| lists.put(key, "base").unwrap());
+        db.flush().unwrap();
+        keys.iter().for_each(|key| lists.merge(key, "1").unwrap());
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().deltas.rewrites, 0, "{:?}", db.stats().deltas);
+        assert!(keys.iter().all(|key| lists.get(key).unwrap().unwrap() == *b"base+1"));
+    });
+}
+
+#[test]
 fn buckets_split_when_they_are_full_and_are_folded_when_they_cannot_split() {
     in_world(1, || {
         let mut tuning = Tuning::tiny();

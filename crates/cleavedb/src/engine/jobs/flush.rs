@@ -124,7 +124,11 @@ impl Flush {
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
         let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, segment }| {
-            let mut edit = core.flush_edit(&view, flushed, &tables)?;
+            let edit = core.flush_edit(&view, flushed, &tables);
+            // No edit was begun, so the next attempt writes all of it again.
+            let mut edit = edit.inspect_err(|_| {
+                tables.iter().chain(segment.iter().map(|segment| &segment.table)).for_each(|table| table.mark_obsolete());
+            })?;
             let mut change = Change::default();
             if let Some(segment) = &segment {
                 segment.add_to(&mut edit);

@@ -19,6 +19,8 @@ pub(crate) struct Operands<'a> {
     is_thorough: bool,
     /// The newest base on whose evidence an operand was dropped.
     pub evidence: Seqno,
+    /// An operand that a newer base covers was kept for a snapshot. Known only if the look is thorough.
+    pub waits_for_snapshot: bool,
 }
 
 /// What all other layers of a view hold of a key at or below `snapshot`.
@@ -34,7 +36,7 @@ pub(crate) fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Resul
 
 impl<'a> Operands<'a> {
     pub fn new(core: &'a Core, horizon: &'a JobHorizon, is_thorough: bool) -> Operands<'a> {
-        Operands { core, horizon, is_thorough, evidence: Seqno::ZERO }
+        Operands { core, horizon, is_thorough, evidence: Seqno::ZERO, waits_for_snapshot: false }
     }
 
     /// The versions of a key in its bucket that are left, newest first. `versions` are all of them, newest first.
@@ -44,18 +46,31 @@ impl<'a> Operands<'a> {
         }
         let snapshots = &self.horizon.snapshots;
         let stripe = |version: &KeyVersion| snapshots.partition_point(|&snapshot| snapshot < version.0.seqno());
-        let mut kept = Vec::new();
-        for versions in versions.chunk_by(|newer, older| stripe(newer) == stripe(older)) {
+        let (mut kept, mut rest) = (Vec::new(), &versions[..]);
+        for in_stripe in versions.chunk_by(|newer, older| stripe(newer) == stripe(older)) {
             // Everything in a bucket was published before its flush, so the last snapshot sees it.
-            let snapshot = snapshots.get(stripe(&versions[0])).or(snapshots.last());
+            let snapshot = snapshots.get(stripe(&in_stripe[0])).or(snapshots.last());
             let snapshot = snapshot.copied().unwrap_or(Seqno::MAX);
-            self.compact_stripe(key, versions, snapshot, &mut kept);
+            self.compact_stripe(key, in_stripe, rest, snapshot, &mut kept);
+            rest = &rest[in_stripe.len()..];
+        }
+        if let Some((oldest, _)) = kept.last().filter(|_| self.is_thorough) {
+            let covered = outside_buckets(&self.horizon.view, key, Seqno::MAX);
+            self.waits_for_snapshot |= covered.is_ok_and(|outside| outside.base_seqno() > oldest.seqno());
         }
         kept
     }
 
-    /// The versions of one stripe that are left; `snapshot` is the oldest that sees them all.
-    fn compact_stripe(&mut self, key: &[u8], versions: &[KeyVersion], snapshot: Seqno, kept: &mut Vec<KeyVersion>) {
+    /// The versions of one stripe that are left; `snapshot` is the oldest that sees them all, and `with_older` goes on with the
+    /// versions of older stripes.
+    fn compact_stripe(
+        &mut self,
+        key: &[u8],
+        versions: &[KeyVersion],
+        with_older: &[KeyVersion],
+        snapshot: Seqno,
+        kept: &mut Vec<KeyVersion>,
+    ) {
         let Ok(outside) = outside_buckets(&self.horizon.view, key, snapshot) else {
             // A read of the key reports why. Without the base nothing can be merged.
             kept.extend(versions.iter().cloned());
@@ -78,7 +93,8 @@ impl<'a> Operands<'a> {
         };
         if operator.is_some()
             && (merged.len() > OPERANDS_MAX || bases_at.is_some() && !deltas.is_empty())
-            && let Some(folded) = self.fold(key, live)
+            && !live.is_empty()
+            && let Some(folded) = self.fold(key, with_older)
         {
             kept.push(folded);
             return;
@@ -87,13 +103,14 @@ impl<'a> Operands<'a> {
         kept.extend(own_base.first().cloned());
     }
 
-    /// The value of a key after the live versions of a stripe, as a put with the number of the newest: for keys whose operands
-    /// cannot be combined, or whose base is in the bucket. `None` if the value cannot be read or merged now.
-    fn fold(&self, key: &[u8], live: &[KeyVersion]) -> Option<KeyVersion> {
-        let newest = live.first()?.0.seqno();
+    /// The value of a key after the newest of these versions, which are all up to there in its bucket, as a put with the number of
+    /// that one: for keys whose operands cannot be combined, or whose base is in the bucket. `None` if the value cannot be read
+    /// or merged now.
+    fn fold(&self, key: &[u8], versions_in_bucket: &[KeyVersion]) -> Option<KeyVersion> {
+        let newest = versions_in_bucket.first()?.0.seqno();
         let view = &self.horizon.view;
         let mut versions = outside_buckets(view, key, newest).ok()?;
-        versions.join(KeyVersions::of(live));
+        versions.join(KeyVersions::of(versions_in_bucket));
         let keyspace = self.core.keyspaces.with_id(split_key(key)?.0)?;
         let value = self.core.value_of(view, &keyspace, key, &versions, None).ok()??;
         (value.len() < limits::VALUE_BYTES_LIMIT).then(|| (Stamp::new(newest, Kind::Put), value))

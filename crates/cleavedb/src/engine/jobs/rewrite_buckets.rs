@@ -26,12 +26,11 @@ use crate::engine::view::View;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, keyspace_of};
 use crate::format::edit::Edit;
+use crate::format::interval::separator;
+use crate::levels::table::Table;
 
 /// Due when a bucket is full, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
-
-/// Footer, properties and indexes of a small segment, in bytes.
-const SPARE_BYTES: u64 = 2 << 10;
 
 /// Rewrites buckets.
 struct RewriteBuckets {
@@ -115,19 +114,25 @@ fn segments_of(bucket: &Bucket) -> impl Iterator<Item = FileId> {
     bucket.extents.iter().map(|extent| extent.segment)
 }
 
-/// If segments hold more than twice what buckets use of them, and a few buckets more, marks the buckets of the emptiest one.
+/// If buckets use less than half of what segments hold, marks the buckets of the segment of which they use least. A segment that
+/// is used as a whole is never marked, whatever its keys take in indexes.
 fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
     let mut used: BTreeMap<FileId, u64> = BTreeMap::new();
     for extent in view.directory.buckets().iter().flat_map(|bucket| &bucket.extents) {
-        *used.entry(extent.segment).or_default() += extent.bytes;
+        *used.entry(extent.segment).or_default() += extent.entries;
     }
-    let all: u64 = view.version.segments().iter().map(|segment| segment.meta().size).sum();
-    if all <= 2 * used.values().sum::<u64>() + SPARE_BYTES * view.version.segments().len() as u64 {
+    // Bytes that no bucket uses, by the share of versions.
+    let unused = |segment: &Arc<Table>| {
+        let (size, entries) = (segment.meta().size, segment.meta().entries.max(1));
+        let used = used.get(&segment.meta().id).copied().unwrap_or_default().min(entries);
+        (u128::from(size) * u128::from(entries - used) / u128::from(entries)) as u64
+    };
+    let segments = view.version.segments();
+    let all: u64 = segments.iter().map(|segment| segment.meta().size).sum();
+    if segments.iter().map(unused).sum::<u64>() <= all / 2 {
         return;
     }
-    let unused = |id: FileId, size: u64| size.saturating_sub(used.get(&id).copied().unwrap_or_default());
-    let sizes = view.version.segments().iter().map(|segment| (segment.meta().id, segment.meta().size));
-    let Some((emptiest, _)) = sizes.max_by_key(|(id, size)| unused(*id, *size)) else { return };
+    let Some(emptiest) = segments.iter().max_by_key(|segment| unused(segment)).map(|it| it.meta().id) else { return };
     for (bucket, figures) in view.directory.buckets().iter().zip(figures) {
         figures.is_in_sparse_segment = segments_of(bucket).any(|segment| segment == emptiest);
     }
@@ -165,6 +170,8 @@ struct Rewritten {
     change: Change,
     /// The newest base on whose evidence operands were dropped.
     evidence: Seqno,
+    /// Covered operands are left that only a snapshot keeps.
+    waits_for_snapshot: bool,
 }
 
 impl RewriteBuckets {
@@ -178,7 +185,7 @@ impl RewriteBuckets {
             }
         }
         let horizon = core.job_horizon();
-        let Rewritten { segment, change, evidence } = self.rewrite(core, &horizon, &directory)?;
+        let Rewritten { segment, change, evidence, waits_for_snapshot } = self.rewrite(core, &horizon, &directory)?;
         let after = directory.apply(&change);
         let used = after.segments();
         let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
@@ -186,7 +193,7 @@ impl RewriteBuckets {
         segment.iter().for_each(|segment| segment.add_to(&mut edit));
         change_directory(&mut edit, &change);
         // The last one is the published number.
-        let held = horizon.snapshots.first().copied().filter(|_| horizon.snapshots.len() > 1);
+        let held = horizon.snapshots.first().copied().filter(|_| horizon.snapshots.len() > 1 && waits_for_snapshot);
         let attempts: Vec<(Vec<u8>, FoldAttempt)> = folded
             .into_iter()
             .filter_map(|lower| after.find(&lower).map(|bucket| (lower, segments_of(bucket).collect())))
@@ -220,7 +227,7 @@ impl RewriteBuckets {
         let mut writer = SegmentWriter::new(core);
         let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
         let mut removed = Vec::new();
-        let (mut evidence, mut count) = (Seqno::ZERO, directory.buckets().len());
+        let (mut evidence, mut waits_for_snapshot, mut count) = (Seqno::ZERO, false, directory.buckets().len());
         for upkeep in &self.upkeep {
             let buckets = &directory.buckets()[upkeep.buckets()];
             let (first, others) = buckets.split_first().expect("upkeep is of some bucket");
@@ -234,13 +241,15 @@ impl RewriteBuckets {
             let mut operands = Operands::new(core, horizon, is_thorough);
             self.rewrite_one(core, horizon, buckets, &mut operands, &mut writer, &mut count)?;
             evidence = evidence.max(operands.evidence);
+            waits_for_snapshot |= operands.waits_for_snapshot;
         }
         let segment = writer.finish()?;
         for (lower, extent) in segment.iter().flat_map(|segment| &segment.extents) {
             set.insert(lower.clone(), vec![*extent]);
         }
-        let change = directory.without_empty(Change { removed, set: set.into_iter().collect() });
-        Ok(Rewritten { segment, change, evidence })
+        let written = segment.as_ref().map(|segment| segment.table.meta().id);
+        let change = directory.without_empty(Change { removed, set: set.into_iter().collect() }, written);
+        Ok(Rewritten { segment, change, evidence, waits_for_snapshot })
     }
 
     /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.
@@ -258,15 +267,17 @@ impl RewriteBuckets {
         let mut lower = first.lower.clone();
         let (mut part, mut rest) = (0, buckets.iter().map(|bucket| bucket.bytes()).sum::<u64>());
         let Some(source) = horizon.view.buckets() else { return Ok(()) };
-        let mut cursor = BucketCursor::new(source.clone(), false);
+        let mut cursor = BucketCursor::new(source.clone(), false).until(last);
         cursor.seek(&first.lower, Stamp::NEWEST)?;
+        let mut before: Option<Vec<u8>> = None;
         while cursor.valid() && last.ends_after(cursor.key()) {
             let (key, versions) = cursor.take_key()?;
             rest = rest.saturating_sub(bytes_of(&key, &versions));
             let kept = operands.compact(&key, versions);
             let bytes = bytes_of(&key, &kept);
             if *count < sizes.buckets_max && sizes.cuts(part, bytes + rest) {
-                (part, lower) = (0, key.clone());
+                let bound = before.as_ref().and_then(|before| separator(before, &key)).unwrap_or(&key);
+                (part, lower) = (0, bound.to_vec());
                 *count += 1;
             }
             part += bytes;
@@ -274,6 +285,7 @@ impl RewriteBuckets {
                 writer.add(&lower, &key, *stamp, payload)?;
             }
             core.limit_io(2 * bytes);
+            before = Some(key);
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Core {
         let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Ok(true) };
         let (view, seen) = self.published.read();
         let Some(source) = view.buckets() else { return Ok(true) };
-        let mut cursor = BucketCursor::new(source.clone(), false);
+        let mut cursor = BucketCursor::new(source.clone(), false).until(last);
         cursor.seek(&first.lower, Stamp::NEWEST)?;
         let (mut folds, mut bytes) = (Vec::new(), 0);
         while cursor.valid() && last.ends_after(cursor.key()) {
@@ -91,7 +91,8 @@ impl Core {
         let mut batch = Batch::default();
         for fold in folds {
             let Some((_, key)) = split_key(&fold.full) else { continue };
-            match has_changed(&view, &fold.full, seen)? {
+            // A layer that cannot be read refuses the fold; its readers report why.
+            match has_changed(&view, &fold.full, seen).unwrap_or(true) {
                 true => drop(self.counters.folds_refused.fetch_add(1, Ordering::Relaxed)),
                 false => batch.push(&fold.keyspace, Kind::Put, key, &fold.value),
             }
