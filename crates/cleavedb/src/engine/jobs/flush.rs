@@ -127,7 +127,10 @@ impl Flush {
             let edit = core.flush_edit(&view, flushed, &tables);
             // No edit was begun, so the next attempt writes all of it again.
             let mut edit = edit.inspect_err(|_| {
-                tables.iter().chain(segment.iter().map(|segment| &segment.table)).for_each(|table| table.mark_obsolete());
+                tables
+                    .iter()
+                    .chain(segment.iter().map(|segment| &segment.table))
+                    .for_each(|table| table.mark_obsolete());
             })?;
             let mut change = Change::default();
             if let Some(segment) = &segment {
