@@ -104,7 +104,8 @@ impl Directory {
             let all_empty = of_keyspace.iter().all(|bucket| bucket.extents.is_empty());
             let mut before: Option<&Bucket> = None;
             for bucket in of_keyspace {
-                if !all_empty && !(bucket.extents.is_empty() && before.is_some_and(may_grow)) {
+                let is_taken_in = bucket.extents.is_empty() && before.is_some_and(may_grow);
+                if !all_empty && !is_taken_in {
                     before = Some(bucket);
                     continue;
                 }
