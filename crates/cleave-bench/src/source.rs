@@ -16,7 +16,7 @@ use crate::workload::{Operation, Origin, Workload};
 /// The data set of the tour: 34,006 cities.
 const CITIES: &str = include_str!("../../../data/cities.jsonl");
 
-/// The number of a record that no workload writes: none has so many.
+/// A record number above those of every workload, so no workload writes it.
 const UNUSED_RECORDS: u64 = 1 << 40;
 
 /// Keys and values by record number.
