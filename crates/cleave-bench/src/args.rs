@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
+use crate::cleave_options::CleaveOptions;
 use crate::plan::{Places, Shape};
 use crate::size;
 
@@ -127,7 +128,7 @@ pub struct Paper {
     /// Number of records relative to scale 1, which takes about 15 minutes on a small machine
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
-    /// Engines, separated by commas. Default: all of this build; for hashkv: cleave, rocksdb and blobdb
+    /// Engines, separated by commas. Default: all of this build; for hashkv and kdsep: cleave, rocksdb and blobdb
     #[arg(long, value_name = "E", value_delimiter = ',')]
     pub engine: Vec<String>,
     /// Directories and devices of the stores.
@@ -139,6 +140,15 @@ pub struct Paper {
     /// Write all results and the claims as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Memory budget of each engine, for write buffers and caches together. Default: in proportion to the data, as in the paper
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+    /// Bytes of a field in experiments that do not choose it, as in `run`
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub field_size: Option<u64>,
+    /// Options of CleaveDB in all its runs, as in `run`; those of an experiment take precedence
+    #[arg(long, value_name = "KEY=VALUE,..")]
+    pub cleave: Option<CleaveOptions>,
 }
 
 /// The papers, in the order of the help.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    Compression, DeltaPlacement, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement, ValueReordering,
-    VictimPolicy,
+    BucketSplits, Compression, DeltaPlacement, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement,
+    ValueReordering, VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 21] = [
+const KNOWN: [Known; 22] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -267,6 +267,17 @@ const KNOWN: [Known; 21] = [
             Some(Chosen { deltas, ..chosen })
         },
     },
+    Known {
+        key: "bucket-split",
+        values: "a percentage of the size of a bucket, 10 to 100, or never",
+        set: |chosen, value| {
+            let splits = match value {
+                "never" => BucketSplits::Never,
+                percent => BucketSplits::Above(percent.parse().ok().filter(|percent| (10..=100).contains(percent))?),
+            };
+            chosen.options(|options| options.bucket_splits(splits))
+        },
+    },
 ];
 
 fn on_or_off(value: &str) -> Option<bool> {
@@ -363,7 +374,7 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,background-io=100M,deltas=buckets";
+                   scheduling=static:4:16M,background-io=100M,deltas=buckets,bucket-split=60";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];
@@ -371,11 +382,19 @@ mod tests {
         assert!(
             ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
         );
+        assert!("bucket-split=never".parse::<CleaveOptions>().is_ok());
         assert!(["scanned", "idle"].iter().all(|when| format!("reordering={when}").parse::<CleaveOptions>().is_ok()));
         assert!(
-            ["scheduling=static:4", "spare=0", "hot-cold=yes", "victims=random", "value-compression=on"]
-                .iter()
-                .all(|text| text.parse::<CleaveOptions>().is_err())
+            [
+                "scheduling=static:4",
+                "spare=0",
+                "bucket-split=9",
+                "hot-cold=yes",
+                "victims=random",
+                "value-compression=on"
+            ]
+            .iter()
+            .all(|text| text.parse::<CleaveOptions>().is_err())
         );
         let error = |text: &str| text.parse::<CleaveOptions>().unwrap_err();
         let names_all = error("speed=high");

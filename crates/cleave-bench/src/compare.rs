@@ -193,6 +193,7 @@ impl Sizes {
             seed: 1,
             verify: false,
             recover: false,
+            field_size: None,
         };
         Run {
             engine: vec![OURS.to_owned(), args.against.clone(), INLINE.to_owned()],

@@ -143,6 +143,10 @@ pub struct Shape {
     /// After each run with writes, kill the store while it writes more, and measure how long it takes to open
     #[arg(long)]
     pub recover: bool,
+    /// Bytes of a field, the part of a value that a merge or an rmw changes. Default: a tenth of the value, or all of it if it
+    /// has less than 200 bytes
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub field_size: Option<u64>,
 }
 
 impl Shape {
@@ -159,6 +163,10 @@ impl Shape {
             (self.key_size.longest() <= 65_535, "--key-size must be 65535 or less"),
             (self.value_size.shortest() > 0, "--value-size must be 1 or more"),
             (self.value_size.longest() < 1 << 30, "--value-size must be less than 1 GiB"),
+            (
+                self.field_size.is_none_or(|bytes| (1..1 << 30).contains(&bytes)),
+                "--field-size must be from 1 byte to 1 GiB",
+            ),
             ((0.0..=1.0).contains(&self.compressibility), "--compressibility must be from 0 to 1"),
             (self.threads > 0, "--threads must be 1 or more"),
             (self.threads <= self.records, "--threads must not be more than --records"),

@@ -55,14 +55,14 @@ impl Source {
                 From::Trace { trace, lengths }
             }
         };
-        Ok(Source { values: Values { compressibility: shape.compressibility }, from })
+        Ok(Source { values: Values::of(shape), from })
     }
 
     /// Records generated from their numbers, with the sizes of `workload` or of the options.
     pub fn of_numbers(shape: &Shape, workload: &Workload) -> Source {
         let (key_lengths, lengths) = workload.lengths.unwrap_or((shape.key_size, shape.value_size));
         let keys = Keys { order: workload.order, lengths: key_lengths };
-        Source { values: Values { compressibility: shape.compressibility }, from: From::Numbers { keys, lengths } }
+        Source { values: Values::of(shape), from: From::Numbers { keys, lengths } }
     }
 
     /// The number of the first record that no run has: beyond all others, and with a key of its own.

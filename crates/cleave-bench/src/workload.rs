@@ -144,7 +144,7 @@ pub const NAMES: &[&str] = &[
     "fillseq", "fillrandom", "overwrite", "readrandom", "readwhilewriting", "seekrandom", "deleterandom",
     "mergerandom", "readwhilemerging", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-am",
     "ycsb-bm", "ycsb-fm", "merge:R", "rmw:R", "up2x", "production", "hashkv-updates", "mixed:R", "scanning:R", "kvaccel-a", "kvaccel-b",
-    "kvaccel-c", "kvaccel-d", "mixed", "settle", "cities", "input", "trace",
+    "kvaccel-c", "kvaccel-d", "kdsep-w3", "mixed", "settle", "cities", "input", "trace",
 ];
 
 /// The workload called `name`.
@@ -205,6 +205,7 @@ pub fn find(name: &str) -> Result<Workload> {
         ("up2x", None) => {
             Workload { lengths: Some(up2x), ..mixed(ZIPFIAN, &[(Merge, 9253), (Read, 746), (Update, 1)]) }
         }
+        ("kdsep-w3", None) => mixed(ZIPFIAN, &[(Update, 50), (Merge, 50)]),
         ("mixed", None) => {
             let scan = ScanLength::Fixed(50);
             let mix = [(Read, 70), (Update, 20), (Delete, 5), (Scan, 5)];

@@ -121,8 +121,41 @@ fn sets_of_options_are_compared_and_rivals_run_once() {
 }
 
 #[test]
+fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
+    let (out, results) =
+        paper(&["kdsep", "--scale", "0.00001", "--memory", "20M", "--field-size", "50", "--cleave", "busy-poll=off"]);
+    let with_rocksdb = cfg!(feature = "rocksdb");
+    let runs = results["runs"].as_array().unwrap();
+    for run in runs {
+        let (options, rival) = (&run["settings"]["options"], run["engine"] != "cleave");
+        assert!(options["memory"] == 20 << 20 && (rival || with_rocksdb || run["engine"] == "cleave"), "{options}");
+        let cleave = options["cleave"].as_str().unwrap();
+        assert!(cleave.starts_with("busy-poll=off,deltas="), "{cleave}");
+        assert!(options["field_size"].as_u64().is_some_and(|bytes| [25, 50, 100, 800].contains(&bytes)));
+    }
+    for claim in claims(&results) {
+        let over = claim["over"].as_str().unwrap();
+        if claim["workload"].is_null() {
+            assert_eq!(claim["waits_for"], "waits for the KD cache");
+        } else if ["rocksdb", "blobdb"].contains(&over) {
+            assert!(claim["measured"].is_number() || !with_rocksdb || claim["unit"] != "ops/s", "{claim}");
+            assert!(with_rocksdb || claim["waits_for"] == "needs --features rocksdb", "{claim}");
+        } else if claim["unit"] == "ops/s" {
+            assert!(over.starts_with("cleave (") && claim["measured"].is_number(), "{claim}");
+        }
+    }
+    for words in
+        ["1: P99 of merges", "cleave (buckets)", "cleave (rewrite only)", "10: open after a kill, 10:90: cleave"]
+    {
+        assert!(out.contains(words), "{words} is missing in\n{out}");
+    }
+    let command = results["command"].as_str().unwrap();
+    assert!(command.contains("--cleave busy-poll=off --field-size 50 --memory 20971520"), "{command}");
+}
+
+#[test]
 fn a_paper_without_its_features_names_them() {
-    let stores = [("kdsep", "the delta store"), ("rexio", "hash keyspaces"), ("kvaccel", "the bypass")];
+    let stores = [("rexio", "hash keyspaces"), ("kvaccel", "the bypass")];
     for (name, store) in stores {
         let (out, results) = paper(&[name]);
         assert!(out.contains("Nothing was measured") && out.contains(&format!("waits for {store}")), "{out}");
@@ -137,6 +170,7 @@ fn wrong_options_are_refused_in_a_sentence() {
     for (arguments, sentence) in [
         (&["paper", "wisckey"][..], "invalid value"),
         (&["paper", "decoukv", "--scale", "0"], "--scale"),
+        (&["paper", "kdsep", "--field-size", "0"], "--field-size must be"),
         (&["paper", "decoukv", "--engine", "nothing"], "there is no engine"),
     ] {
         let output = bench(arguments);

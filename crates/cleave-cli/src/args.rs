@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
-use cleavedb::Options;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cleavedb::limits::KEYSPACE_NAME_BYTES_MAX;
+use cleavedb::{DeltaPlacement, Options};
 
 use crate::form::{FileForm, Form};
 
@@ -48,6 +48,8 @@ pub enum Command {
     /// Print records in key order, one per line: key, tab, value
     Scan(Scan),
     /// List, create or drop keyspaces
+    ///
+    /// The list has a keyspace in each line. Where its merge operands are kept in buckets, a tab and `deltas=buckets` follow the name.
     Keyspaces(Keyspaces),
     /// Show the statistics of a database: logs, index table, runs, levels, memory, write amplification
     Stats(Stats),
@@ -368,12 +370,34 @@ pub enum KeyspaceChange {
         /// separation. Default: 192
         #[arg(long, value_name = "BYTES")]
         separation: Option<Separation>,
+        /// Where operands of merges are kept: with all other versions in the levels, or in buckets by key range, which the
+        /// list of keyspaces then says
+        #[arg(long, value_enum, value_name = "PLACE", default_value = "levels")]
+        deltas: Deltas,
     },
     /// Drop a keyspace and all its records
     Drop {
         /// Its name
         name: String,
     },
+}
+
+/// Where the merge operands of a keyspace are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Deltas {
+    /// In the levels, with all other versions.
+    Levels,
+    /// In buckets by key range.
+    Buckets,
+}
+
+impl From<Deltas> for DeltaPlacement {
+    fn from(deltas: Deltas) -> DeltaPlacement {
+        match deltas {
+            Deltas::Levels => DeltaPlacement::Levels,
+            Deltas::Buckets => DeltaPlacement::Buckets,
+        }
+    }
 }
 
 /// `cleave stats`.

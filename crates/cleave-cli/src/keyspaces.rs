@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use cleavedb::KeyspaceOptions;
+use cleavedb::{DeltaPlacement, KeyspaceOptions};
 
 use crate::args::{KeyspaceChange, Keyspaces, Separation};
 use crate::failure::Result;
@@ -13,14 +13,19 @@ use crate::open;
 pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
     match &args.change {
         None => {
-            for name in open::to_read(&args.database)?.keyspaces() {
-                writeln!(out, "{}", escaped(name.as_bytes()))?;
+            let db = open::to_read(&args.database)?;
+            for name in db.keyspaces() {
+                let note = match db.open_keyspace(&name)?.deltas() {
+                    DeltaPlacement::Levels => "",
+                    DeltaPlacement::Buckets => "\tdeltas=buckets",
+                };
+                writeln!(out, "{}{note}", escaped(name.as_bytes()))?;
             }
             Ok(())
         }
-        Some(KeyspaceChange::Create { name, operator, separation }) => {
+        Some(KeyspaceChange::Create { name, operator, separation, deltas }) => {
             let db = open::existing_or_new(&args.database)?;
-            let mut options = KeyspaceOptions::new();
+            let mut options = KeyspaceOptions::new().deltas((*deltas).into());
             if let Some(operator) = operator {
                 options = options.merge_operator(operator);
             }

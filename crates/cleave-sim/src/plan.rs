@@ -213,6 +213,7 @@ impl Plan {
         tuning.bucket_bytes = *rng.pick(&[300, 2 << 10, 16 << 10]);
         tuning.bucket_extents_max = *rng.pick(&[1, 3, 8]);
         tuning.buckets_max = *rng.pick(&[1, 6, 100]);
+        tuning.bucket_split_percent = *rng.pick(&[None, Some(10), Some(80)]);
         tuning
     }
 

@@ -40,8 +40,8 @@ pub(crate) mod base;
 pub mod testing;
 
 pub use api::{
-    BackgroundPause, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options, Scheduling, Snapshot,
-    ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
+    BackgroundPause, BucketSplits, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
+    Scheduling, Snapshot, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::Tier;
 pub use base::error::{Action, Error, Result};

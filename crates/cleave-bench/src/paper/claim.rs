@@ -9,8 +9,6 @@ use crate::engine::OURS;
 use crate::engines;
 use crate::result::Outcome;
 
-/// The engine that most claims compare with.
-const RIVAL: &str = "rocksdb";
 /// The value of `over` if the claim is about the figure itself.
 const NOTHING: &str = "nothing";
 
@@ -23,7 +21,7 @@ pub struct Claim {
     pub experiment: String,
     /// The claim in words.
     pub claim: String,
-    /// What CleaveDB's figure is divided by: that of `rocksdb`, its own with the options of that name, or `nothing`.
+    /// What CleaveDB's figure is divided by: that of `rocksdb` or `blobdb`, its own with the options of that name, or `nothing`.
     #[serde(default = "rival")]
     pub over: String,
     /// The claimed ratio (or figure), lowest and highest; none if the paper gives no number.
@@ -60,7 +58,7 @@ impl Claim {
             paper: paper.to_owned(),
             experiment: experiment.name.to_owned(),
             claim: experiment.claim.to_owned(),
-            over: RIVAL.to_owned(),
+            over: rival(),
             claimed: experiment.claimed,
             measured: None,
             ratio: None,
@@ -86,7 +84,7 @@ impl Claim {
         self.over = match (over, other) {
             (Over::Nothing, _) => NOTHING.to_owned(),
             (Over::Ours(_), Some(other)) => name_of(&other),
-            _ => RIVAL.to_owned(),
+            _ => over.rival().map_or_else(rival, str::to_owned),
         };
         let theirs = other.map_or(ours, |other| of_run(&other));
         let (Some(ours), Some(theirs)) = (ours, theirs) else {
@@ -110,16 +108,14 @@ impl Claim {
             .map(|(one, other)| one / other);
         self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over_claimed(measured, claimed));
         let has = |outcomes: &[Outcome], name: &str| outcomes.iter().any(|outcome| outcome.engine == name);
-        let missing = match over {
-            Over::RocksDb => {
-                [(OURS, ours), (RIVAL, theirs)].into_iter().find_map(|(name, run)| (!has(run, name)).then_some(name))
-            }
-            Over::Ours(_) | Over::Nothing => (!has(ours, OURS)).then_some(OURS),
-        };
+        let needed = std::iter::once((OURS, ours)).chain(over.rival().map(|rival| (rival, theirs)));
+        let missing = needed.filter(|(name, run)| !has(run, name)).map(|(name, _)| name).next();
         let of_device = ours.iter().chain(theirs).find_map(|outcome| metric.missing_in(outcome));
         self.waits_for = match (self.measured, missing) {
             (Some(_), _) => None,
-            (None, Some(name)) if engines::find(name).is_err() => Some(format!("needs --features {name}")),
+            (None, Some(name)) if engines::find(name).is_err() => {
+                Some(format!("needs --features {}", engines::feature(name).unwrap_or(name)))
+            }
             (None, Some(name)) => Some(format!("needs --engine with {name}")),
             (None, None) if of_device.is_some() => of_device.map(str::to_owned),
             (None, None) => Some("needs a longer run: a larger --scale".to_owned()),
@@ -157,9 +153,9 @@ impl Claim {
     }
 }
 
-/// The default for results of earlier versions, which lack the field.
+/// The engine that most claims compare with. Results of earlier versions lack the field.
 fn rival() -> String {
-    RIVAL.to_owned()
+    Over::RocksDb.rival().unwrap_or_default().to_owned()
 }
 
 /// The name of CleaveDB's figure in `spec`.
@@ -204,7 +200,7 @@ pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\nmeasured: CleaveDB's figure divided by RocksDB's, or by its own with other options, or the figure itself; \
+        "\nmeasured: CleaveDB's figure divided by that of RocksDB or BlobDB, or by its own with other options, or the figure itself; \
          ratio: measured divided by claimed, 1 within a claimed range"
     )?;
     for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {

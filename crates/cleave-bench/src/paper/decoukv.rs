@@ -95,6 +95,7 @@ pub const PAPER: Paper = Paper {
     data: 600 << 20,
     data_per_memory: 33,
     fast_percent: Some(10),
+    seconds: None,
     engines: None,
     experiments: EXPERIMENTS,
 };

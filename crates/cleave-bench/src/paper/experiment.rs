@@ -20,6 +20,8 @@ pub struct Paper {
     pub data_per_memory: u64,
     /// On two tiers, the percentage of the data that the fast one may hold.
     pub fast_percent: Option<u64>,
+    /// The longest phase at scale 1, in seconds; at other scales in proportion, but at least one. None: no limit.
+    pub seconds: Option<f64>,
     /// The engines to run, if not all of the build.
     pub engines: Option<&'static [&'static str]>,
     /// Its experiments.
@@ -53,10 +55,23 @@ pub enum How {
 pub enum Over {
     /// RocksDB's figure in the same run, or in the one with the defaults of CleaveDB if RocksDB did not do this one.
     RocksDb,
+    /// BlobDB's figure, likewise.
+    BlobDb,
     /// CleaveDB's own figure in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
     /// Nothing: the claim is about the figure itself.
     Nothing,
+}
+
+impl Over {
+    /// The other engine, if it is one.
+    pub fn rival(self) -> Option<&'static str> {
+        match self {
+            Over::RocksDb => Some("rocksdb"),
+            Over::BlobDb => Some("blobdb"),
+            Over::Ours(_) | Over::Nothing => None,
+        }
+    }
 }
 
 /// A named set of CleaveDB's options.
@@ -96,6 +111,10 @@ pub struct Spec {
     pub memory: u64,
     /// Records per operation. None: the default of the workload.
     pub records_per_operation: Option<u64>,
+    /// Operations per record, if `records_per_operation` is none. None: the default of the workload.
+    pub operations_per_record: Option<u64>,
+    /// Bytes of a field. None: the default of values of this size.
+    pub field_size: Option<u64>,
     /// Bytes that a scan reads, in records of the mean size. None: a hundred records.
     pub scan_bytes: Option<u64>,
     /// Client threads.
@@ -115,6 +134,8 @@ impl Spec {
             age: 0,
             memory: 1,
             records_per_operation: None,
+            operations_per_record: None,
+            field_size: None,
             scan_bytes: None,
             threads: 1,
             recover: false,
@@ -124,7 +145,7 @@ impl Spec {
     /// The other run that this one is compared with, if any.
     pub fn other(self, over: Over) -> Option<Spec> {
         match over {
-            Over::RocksDb => {
+            Over::RocksDb | Over::BlobDb => {
                 let alone = self.variant.filter(|variant| variant.alone);
                 alone.map(|_| Spec { variant: None, memory: 1, ..self })
             }
@@ -141,6 +162,8 @@ pub enum Metric {
     Throughput,
     /// Latency in microseconds, the mean of all operations.
     Mean,
+    /// The mean of this kind of operation.
+    MeanOf(&'static str),
     /// The 90th percentile of all operations.
     P90,
     /// The 99th percentile of all operations.
@@ -179,6 +202,8 @@ pub enum Metric {
     CacheMemory,
     /// Bytes written to the device.
     Written,
+    /// Bytes read from and written to the device, per operation.
+    TrafficPerOperation,
     /// Disk space at the end.
     Space,
     /// Seconds to open after a kill during writes.
@@ -197,6 +222,7 @@ impl Metric {
         match self {
             Metric::Throughput => Some(outcome.ops_per_s),
             Metric::Mean => outcome.latency_us.as_ref().map(|latency| latency.mean),
+            Metric::MeanOf(name) => outcome.latency_by_op.get(name).map(|latency| latency.mean),
             Metric::P90 => outcome.latency_us.as_ref().map(|latency| latency.p90),
             Metric::P99 => outcome.latency_us.as_ref().map(|latency| latency.p99),
             Metric::P50Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p50),
@@ -223,6 +249,10 @@ impl Metric {
             Metric::UnflushedMemory => mebibytes(outcome.memory_peak?.unflushed_bytes),
             Metric::CacheMemory => mebibytes(outcome.memory_peak?.cache_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
+            Metric::TrafficPerOperation => {
+                let bytes = outcome.device_bytes_written + outcome.device_bytes_read;
+                (outcome.operations > 0).then(|| bytes as f64 / outcome.operations as f64)
+            }
             Metric::Space => mebibytes(outcome.space_bytes),
             Metric::Balance => balance(&outcome.value_space.as_ref()?.groups),
             Metric::SpaceInUse => {
@@ -249,7 +279,8 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Throughput | Metric::LowestSecond => "ops/s",
-            Metric::Mean | Metric::P90 | Metric::P99 | Metric::P50Of(_) | Metric::P99Of(_) => "us",
+            Metric::Mean | Metric::P90 | Metric::P99 => "us",
+            Metric::MeanOf(_) | Metric::P50Of(_) | Metric::P99Of(_) => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
             Metric::Disk | Metric::Device(_) | Metric::Busier | Metric::BusierBand => "%",
             Metric::FastShare => "% of the data",
@@ -259,6 +290,7 @@ impl Metric {
             Metric::Balance | Metric::SpaceInUse => "%",
             Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
             Metric::Written | Metric::Space => "MiB",
+            Metric::TrafficPerOperation => "B/operation",
             Metric::Recovery => "s",
         }
     }

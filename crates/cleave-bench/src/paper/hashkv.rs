@@ -24,6 +24,7 @@ pub const PAPER: Paper = Paper {
     data: 160 << 20,
     data_per_memory: 640,
     fast_percent: None,
+    seconds: None,
     engines: Some(&["cleave", "rocksdb", "blobdb"]),
     experiments: EXPERIMENTS,
 };

@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, Paper, Spec};
+use self::experiment::{How, Paper, Spec, Variant};
 use self::tiers::Tiers;
 use crate::args::{self, PaperName};
+use crate::cleave_options::CleaveOptions;
 use crate::engine::{Durability, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
@@ -90,7 +91,9 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let mut results = results_of(&measured);
     write(args.json.as_deref(), &results)?;
     for spec in specs {
-        let mut outcomes = suite::measure(&paper.arguments(&spec, args, places, &engines))?;
+        let run = paper.arguments(&spec, args, places, &engines);
+        run.shape.check()?;
+        let mut outcomes = suite::measure(&run)?;
         if let Some(variant) = spec.variant {
             outcomes.iter_mut().for_each(|outcome| outcome.settings[VARIANT] = json!(variant.name));
         }
@@ -133,19 +136,22 @@ impl Paper {
         let places = if is_slow_only { Tiers::slow_only(places) } else { places.clone() };
         let record_bytes = (KEY_SIZE + spec.value_size.mean()) as u64;
         let records = (data / record_bytes).max(100);
-        let memory = (data / self.data_per_memory).max(MEMORY_MIN) * spec.memory;
+        let memory = args.memory.unwrap_or((data / self.data_per_memory).max(MEMORY_MIN)) * spec.memory;
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
             records,
-            operations: spec.records_per_operation.map(|part| (records / part).max(1)),
+            operations: match spec.records_per_operation {
+                Some(part) => Some((records / part).max(1)),
+                None => spec.operations_per_record.map(|rounds| records.saturating_mul(rounds)),
+            },
             key_size: Lengths::Fixed(KEY_SIZE),
             value_size: spec.value_size,
             compressibility: 0.0,
             distribution: spec.distribution,
             phases: None,
             rounds: None,
-            phase_seconds: None,
+            phase_seconds: self.seconds.map(|seconds| (seconds * args.scale).max(1.0)),
             age: spec.age,
             right_away: false,
             scan_length,
@@ -161,10 +167,11 @@ impl Paper {
             background_threads: 4,
             durability: Durability::Buffered,
             compression: None,
-            cleave: spec.variant.map(|variant| variant.options.parse().expect("the tests parse the options of papers")),
+            cleave: options(args.cleave.as_ref(), spec.variant),
             seed: 1,
             verify: false,
             recover: spec.recover,
+            field_size: spec.field_size.or(args.field_size),
         };
         args::Run {
             engine: engines.iter().filter(|engine| is_alone(engine)).cloned().collect(),
@@ -193,6 +200,8 @@ impl Paper {
         if args.repeat > 1 {
             command += &format!(" --repeat {}", args.repeat);
         }
+        let knobs = json!({"memory": args.memory, "field_size": args.field_size, "cleave": args.cleave});
+        command += &knobs.as_object().map_or_else(String::new, flags);
         Results {
             paper: self.name.to_owned(),
             title: self.title.to_owned(),
@@ -203,6 +212,14 @@ impl Paper {
             claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
         }
     }
+}
+
+/// CleaveDB's options of a run: those of the user, then those of the experiment, of which the last of each key counts.
+fn options(asked: Option<&CleaveOptions>, variant: Option<Variant>) -> Option<CleaveOptions> {
+    let asked = asked.map(CleaveOptions::to_string);
+    let all: Vec<&str> = asked.as_deref().into_iter().chain(variant.map(|variant| variant.options)).collect();
+    (!all.is_empty())
+        .then(|| all.join(",").parse().expect("the parts were parsed before: by the parser, and by a test"))
 }
 
 /// Bytes of a key, in all papers that give it.

@@ -15,6 +15,7 @@ pub const PAPER: Paper = Paper {
     data: 600 << 20,
     data_per_memory: 64,
     fast_percent: None,
+    seconds: None,
     engines: None,
     experiments: EXPERIMENTS,
 };

@@ -117,6 +117,30 @@ fn counters_are_merged_without_a_read() {
 }
 
 #[test]
+fn operands_are_kept_in_buckets_where_a_keyspace_wants_that() {
+    let (_dir, db) = fresh();
+    run(&["keyspaces", &db, "create", "hits", "--operator", "u64-add", "--deltas", "buckets"]);
+    run(&["keyspaces", &db, "create", "views", "--operator", "u64-add", "--deltas", "levels"]);
+    assert_eq!(run(&["keyspaces", &db]), "default\nhits\tdeltas=buckets\nviews\n");
+    let wrong = cleave(&["keyspaces", &db, "create", "more", "--deltas", "tables"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    for keyspace in ["hits", "views"] {
+        run(&["put", &db, "page", "40", "--u64", "-k", keyspace]);
+    }
+    run(&["compact", &db]);
+    for keyspace in ["hits", "views"] {
+        run(&["merge", &db, "page", "--u64", "2", "-k", keyspace]);
+    }
+    run(&["compact", &db]);
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", &db, "--json"])).unwrap();
+    assert!(stats["deltas"]["buckets"] == 1 && stats["deltas"]["operands"] == 1, "{}", stats["deltas"]);
+    for keyspace in ["hits", "views"] {
+        assert_eq!(run(&["get", &db, "page", "--u64", "-k", keyspace]), "42\n");
+    }
+    run(&["check", &db]);
+}
+
+#[test]
 fn values_are_separated_from_the_threshold_of_their_keyspace_on() {
     let (dir, db) = fresh();
     let near = dir.path().join("near.jsonl");

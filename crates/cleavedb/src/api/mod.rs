@@ -11,7 +11,7 @@ pub(crate) mod value_options;
 pub(crate) mod pause;
 
 pub use crate::engine::tuning::settings::{
-    Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
+    BucketSplits, Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
 };
 pub use batch::WriteBatch;
 pub use db::Db;

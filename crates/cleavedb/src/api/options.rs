@@ -12,7 +12,7 @@ use crate::engine::inspect::stats_page::LiveStats;
 use crate::engine::lifecycle::request::OpenRequest;
 use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{
-    Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
+    BucketSplits, Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
 };
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::DeltaPlacement;
@@ -48,6 +48,8 @@ pub struct Options {
     pub(crate) separation: Separation,
     /// `None`: the values in `Tuning`.
     pub(crate) values: Option<ValueOptions>,
+    /// `None`: the percentage in `Tuning`.
+    pub(crate) bucket_splits: Option<BucketSplits>,
     pub(crate) block_size: usize,
     pub(crate) filter_bits: u32,
     pub(crate) background_threads: usize,
@@ -82,6 +84,7 @@ impl Options {
             compression_by_level: Vec::new(),
             separation: Separation::Default,
             values: None,
+            bucket_splits: None,
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -157,6 +160,13 @@ impl Options {
     /// Filter bits per key: 0 (none) to 64, default 10 (about 1 % false positives). Applies to new tables.
     pub fn filter_bits(mut self, bits: u32) -> Options {
         self.filter_bits = bits;
+        self
+    }
+
+    /// When buckets of merge operands are split ([`KeyspaceOptions::deltas`]). Default: above 80 percent of their size
+    /// ([`BUCKET_SPLIT_PERCENT_DEFAULT`](crate::limits::BUCKET_SPLIT_PERCENT_DEFAULT)). Takes effect at each open.
+    pub fn bucket_splits(mut self, splits: BucketSplits) -> Options {
+        self.bucket_splits = Some(splits);
         self
     }
 
@@ -332,6 +342,7 @@ impl Options {
         };
         tuning.separation_bytes = self.separation.bytes(tuning.separation_bytes);
         self.values.iter().for_each(|values| values.tune(&mut tuning));
+        self.bucket_splits.iter().for_each(|splits| tuning.bucket_split_percent = splits.percent());
         let open_files_max = self.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
         let dirs = self.directories(storage, path)?;
         if let Some(bytes) = self.fast_bytes {
@@ -389,6 +400,7 @@ impl Options {
         }
         self.scheduling.check()?;
         self.values.iter().try_for_each(ValueOptions::check)?;
+        self.bucket_splits.map_or(Ok(()), BucketSplits::check)?;
         self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))
     }
 

@@ -22,6 +22,8 @@ pub const SEPARATION_BYTES_DEFAULT: usize = 192;
 pub const GARBAGE_PERCENT_DEFAULT: u32 = 32;
 /// ...and the bytes allowed in addition.
 pub const GARBAGE_BYTES_DEFAULT: u64 = 64 << 20;
+/// A bucket of merge operands that is fuller than this after it was rewritten is split, in percent of its size (KDSep, section III).
+pub const BUCKET_SPLIT_PERCENT_DEFAULT: u32 = 80;
 /// Value GC does not compress smaller values: there is little to save.
 pub const COMPRESSED_VALUE_BYTES_MIN: usize = 128;
 /// Value GC does not compress the values of larger records: it copies these piece by piece and never has them in

@@ -11,9 +11,6 @@ use crate::format::interval::separator;
 /// The buckets that the first operands of a key range make are cut at this part of the size of a full one, in percent, so that
 /// they do not split soon (KDSep, section III).
 const FIRST_FILL_PERCENT: u64 = 5;
-/// A bucket that is fuller than this after it was rewritten is split (KDSep, section III).
-const SPLIT_PERCENT: u64 = 80;
-
 /// Of a bucket that stays over its size, at least one in this many bytes must be new before it is rewritten.
 const NEW_ONE_IN: u64 = 4;
 /// A job rewrites at most this many times the size of a full bucket, so that flushes wait for it only shortly.
@@ -30,6 +27,9 @@ pub struct BucketSizes {
     pub buckets_max: usize,
     /// A bucket is rewritten once it has this many extents, each of which a read may have to visit.
     pub extents_max: usize,
+    /// A bucket that is fuller than this percentage of `bytes_max` after it was rewritten is split. `None`: buckets are neither split
+    /// nor joined.
+    pub split_percent: Option<u32>,
 }
 
 impl BucketSizes {
@@ -37,14 +37,20 @@ impl BucketSizes {
         self.bytes_max * FIRST_FILL_PERCENT / 100
     }
 
-    fn split_bytes(&self) -> u64 {
-        self.bytes_max * SPLIT_PERCENT / 100
+    /// None if buckets are never split.
+    fn split_bytes(&self) -> Option<u64> {
+        self.split_percent.map(|percent| self.bytes_max * u64::from(percent) / 100)
     }
 
     /// A bucket that is rewritten is cut before the next key: it has `part` bytes by now, half of what makes a split, and with
     /// the `rest` to come it might have more than that.
     pub fn cuts(&self, part: u64, rest: u64) -> bool {
-        part > 0 && part >= self.split_bytes() / 2 && part + rest > self.split_bytes()
+        self.split_bytes().is_some_and(|split| part > 0 && part >= split / 2 && part + rest > split)
+    }
+
+    /// Whether one of `count` buckets may be split.
+    fn may_split(&self, count: usize) -> bool {
+        self.split_percent.is_some() && count < self.buckets_max
     }
 }
 
@@ -109,7 +115,7 @@ pub fn choose(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
         }
         chosen.push(upkeep);
     }
-    if wants_split {
+    if let Some(split_bytes) = sizes.split_bytes().filter(|_| wants_split) {
         let is_free = |index: &usize| !chosen.iter().any(|upkeep| upkeep.buckets().contains(index));
         let pairs = (0..buckets.len().saturating_sub(1)).filter(|at| is_free(at) && is_free(&(at + 1)));
         let joined = |at: &usize| buckets[*at].bytes + buckets[at + 1].bytes;
@@ -117,7 +123,7 @@ pub fn choose(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
             let (left, right) = (&buckets[*at], &buckets[at + 1]);
             left.keyspace == right.keyspace && !left.is_blocked && !right.is_blocked
         };
-        let smallest = pairs.filter(fits).min_by_key(joined).filter(|at| joined(at) <= sizes.split_bytes() / 2);
+        let smallest = pairs.filter(fits).min_by_key(joined).filter(|at| joined(at) <= split_bytes / 2);
         chosen.extend(smallest.map(|at| Upkeep::Rewrite(at..at + 2)));
         chosen.sort_by_key(|upkeep| upkeep.buckets().start);
     }
@@ -139,7 +145,7 @@ fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSi
     let has_new = bucket.bytes_newer.saturating_mul(NEW_ONE_IN) >= sizes.bytes_max;
     let is_full = bucket.extents >= sizes.extents_max.max(2) || bucket.extents >= 2 && is_over && has_new;
     match is_full {
-        true if is_over && count >= sizes.buckets_max && bucket.may_fold => Some(Upkeep::Fold(buckets)),
+        true if is_over && !sizes.may_split(count) && bucket.may_fold => Some(Upkeep::Fold(buckets)),
         true => Some(Upkeep::Rewrite(buckets)),
         false => bucket.is_in_sparse_segment.then_some(Upkeep::Rewrite(buckets)),
     }
@@ -220,7 +226,7 @@ mod tests {
     use super::*;
     use crate::base::full_key;
 
-    const SIZES: BucketSizes = BucketSizes { bytes_max: 1000, buckets_max: 4, extents_max: 3 };
+    const SIZES: BucketSizes = BucketSizes { bytes_max: 1000, buckets_max: 4, extents_max: 3, split_percent: Some(80) };
 
     fn bucket() -> BucketFigures {
         BucketFigures {
@@ -266,6 +272,10 @@ mod tests {
         assert_eq!(choose(&[small, small, calm, other], SIZES), [Upkeep::Rewrite(2..3)]);
         let dropped = BucketFigures { bytes: 9000, is_dropped: true, ..bucket() };
         assert_eq!(choose(&[dropped, dropped], SIZES), [Upkeep::Remove(0..1), Upkeep::Remove(1..2)]);
+        // Without splits the full one is folded at once, and nothing is joined.
+        let whole = BucketSizes { buckets_max: 9, split_percent: None, ..SIZES };
+        assert_eq!(choose(&[small, small, over], whole), [Upkeep::Fold(2..3)]);
+        assert_eq!(choose(&[small, small, over], BucketSizes { buckets_max: 9, ..SIZES }), [Upkeep::Rewrite(2..3)]);
         // A job is small, but has something to do.
         let large = BucketFigures { bytes: 9000, extents: 3, ..bucket() };
         assert_eq!(choose(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);
@@ -276,6 +286,9 @@ mod tests {
         assert!(SIZES.cuts(400, 401));
         assert!(!SIZES.cuts(400, 400));
         assert!(!SIZES.cuts(399, 9000));
+        let (early, never) = (Some(10), None);
+        assert!(BucketSizes { split_percent: early, ..SIZES }.cuts(50, 51));
+        assert!(!BucketSizes { split_percent: never, ..SIZES }.cuts(400, 9000));
     }
 
     #[test]

@@ -22,12 +22,14 @@ use crate::base::key::range_end;
 use crate::base::kind::{Seqno, Stamp};
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::tombstones::{RangeTombstone, RangeTombstones, TombstoneSpan};
-use crate::base::{Address, FileId, Kind, Result, Slice, full_key};
+use crate::base::{Address, Buffer, FileId, Kind, Result, Slice, full_key};
 use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
 
 /// Pieces that are kept out of the main order: if there are more, a scan merges them into it.
 const RECENT_PIECES_MAX: usize = 8;
+/// A reader gets older versions of a key in parts of about this many bytes.
+const CHAIN_BYTES: usize = 256 << 10;
 /// Approximate number of versions sampled for [`IndexTable::marks`].
 const MARKS: usize = 128;
 /// Memory of a version in addition to its bytes: its entry and its share of the hash table.
@@ -55,6 +57,36 @@ struct Contents {
     /// Reused buffers: the full key that is being inserted, and its payload if that is an address.
     scratch: Vec<u8>,
     payload: Vec<u8>,
+}
+
+/// Older versions of one key on their way to a reader. They are copied into one buffer: an allocation for each of a thousand operands
+/// of a popular key would take longer than to copy them.
+#[derive(Default)]
+struct Chain {
+    bytes: Vec<u8>,
+    /// Each with the end of its payload.
+    versions: Vec<(Stamp, usize)>,
+}
+
+impl Chain {
+    fn push(&mut self, stamp: Stamp, payload: &[u8]) {
+        self.bytes.extend_from_slice(payload);
+        self.versions.push((stamp, self.bytes.len()));
+    }
+
+    /// Passes all to `visit`, newest first, until it returns false. False if it did.
+    fn pass_on(&mut self, visit: &mut dyn FnMut(Stamp, Slice) -> bool) -> bool {
+        if self.versions.is_empty() {
+            return true;
+        }
+        let bytes = Arc::new(Buffer::new(std::mem::take(&mut self.bytes)));
+        let mut start = 0;
+        self.versions.drain(..).all(|(stamp, end)| {
+            let payload = Slice::shared(bytes.clone(), start, end - start);
+            start = end;
+            visit(stamp, payload)
+        })
+    }
 }
 
 /// The orders that scans have sorted, kept for later scans.
@@ -156,7 +188,8 @@ impl IndexTable {
     }
 
     /// Passes the versions of `full_key` at or below `snapshot` to `visit`, newest first, until it returns false.
-    /// O(1) to find the key, then O(1) per version.
+    /// O(1) to find the key, then O(1) per version. Beyond the first one it also looks at versions that `visit` may not want: up to
+    /// the next base, or some hundred KiB.
     pub fn visit(&self, full_key: &[u8], snapshot: Seqno, visit: &mut dyn FnMut(Stamp, Slice) -> bool) {
         let hash = hash_key(full_key);
         let inner = self.inner.read();
@@ -164,14 +197,30 @@ impl IndexTable {
             let (version, entry) = inner.version(number);
             entry.hash == hash && version.key == full_key
         });
-        let mut next = head.map(|&number| number + 1);
-        while let Some(number) = next.filter(|&number| number > 0) {
-            let (version, entry) = inner.version(number - 1);
-            if version.stamp.seqno() <= snapshot && !visit(version.stamp, Slice::copy_from(version.payload)) {
+        let mut next = head.map_or(0, |&number| number + 1);
+        let mut chain = Chain::default();
+        let mut is_first = true;
+        while let Some(number) = next.checked_sub(1) {
+            let (version, entry) = inner.version(number);
+            next = entry.older;
+            if version.stamp.seqno() > snapshot {
+                continue;
+            }
+            // Most reads need one version. A caller keeps it alone, and not the bytes of others with it.
+            if is_first {
+                is_first = false;
+                if !visit(version.stamp, Slice::copy_from(version.payload)) {
+                    return;
+                }
+                continue;
+            }
+            chain.push(version.stamp, version.payload);
+            let is_base = version.stamp.kind().is_some_and(Kind::is_base);
+            if (is_base || chain.bytes.len() >= CHAIN_BYTES) && !chain.pass_on(visit) {
                 return;
             }
-            next = Some(entry.older);
         }
+        chain.pass_on(visit);
     }
 
     /// True if the table has range tombstones.

@@ -164,6 +164,35 @@ impl Scheduling {
     }
 }
 
+/// When a bucket of merge operands is split in two ([`DeltaPlacement::Buckets`](crate::DeltaPlacement::Buckets)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BucketSplits {
+    /// If this percentage of its size, from 10 to 100, is still full after it was rewritten.
+    Above(u32),
+    /// Never, and buckets are not joined either: a full one is folded into new values. For measurements (KDSep's "rewrite only").
+    Never,
+}
+
+impl BucketSplits {
+    /// Rejects percentages that make buckets too small, or larger than they may be.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            BucketSplits::Above(percent) if !(10..=100).contains(&percent) => {
+                Err(Error::input(format!("a bucket is split above 10 to 100 percent of its size, not {percent}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The percentage; none if buckets are never split.
+    pub(crate) fn percent(self) -> Option<u32> {
+        match self {
+            BucketSplits::Above(percent) => Some(percent),
+            BucketSplits::Never => None,
+        }
+    }
+}
+
 /// When values are reordered, with [`ValuePlacement::Range`]: moved so that they lie in the order of their keys, next to
 /// each other. The bytes written for it are bounded by those that users write (decision record 034).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

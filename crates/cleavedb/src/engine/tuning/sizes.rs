@@ -15,7 +15,8 @@
 use std::time::Duration;
 
 use crate::base::limits::{
-    BLOCK_IO_BYTES, GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN, SEPARATION_BYTES_DEFAULT,
+    BLOCK_IO_BYTES, BUCKET_SPLIT_PERCENT_DEFAULT, GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT, MEMORY_BUDGET_MIN,
+    SEPARATION_BYTES_DEFAULT,
 };
 use crate::base::{Error, Result};
 use crate::deltas::policy::BucketSizes;
@@ -146,6 +147,8 @@ pub struct Tuning {
     pub bucket_extents_max: usize,
     /// The most buckets. Each takes some 200 B in memory, twice.
     pub buckets_max: usize,
+    /// A bucket that is fuller than this after it was rewritten is split, in percent of `bucket_bytes`; `None`: none is.
+    pub bucket_split_percent: Option<u32>,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
     /// File numbers are reserved in blocks of this many.
@@ -244,6 +247,7 @@ impl Tuning {
             bucket_bytes: 256 << 10,
             bucket_extents_max: 8,
             buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
+            bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
@@ -421,6 +425,7 @@ impl Tuning {
             bucket_bytes: 2 << 10,
             bucket_extents_max: 3,
             buckets_max: 6,
+            bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
             manifest_bytes: 16 << 10,
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,
@@ -477,6 +482,7 @@ impl Tuning {
             bytes_max: self.bucket_bytes,
             buckets_max: self.buckets_max,
             extents_max: self.bucket_extents_max,
+            split_percent: self.bucket_split_percent,
         }
     }
 
