@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::ranges::KeyRange;
 use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
+use crate::cache::operand_cache::OperandList;
 use crate::deltas::directory::{Bucket, Directory};
 use crate::levels::point_reads::{TableLookUp, newest_in};
 use crate::levels::table::Table;
@@ -54,6 +55,13 @@ impl Buckets {
         else {
             return Ok(());
         };
+        let Some(newest) = bucket.extents.first().filter(|newest| newest.seqno_max > base) else { return Ok(()) };
+        let segments = bucket.extents.iter().map(|extent| extent.segment);
+        let cached = tables.operands().map(|operands| operands.find(key, segments, snapshot, base));
+        if let Some(Some(found)) = cached {
+            versions.join(found);
+            return Ok(());
+        }
         let mut found = KeyVersions::default();
         found.cover(base);
         for (index, extent) in bucket.extents.iter().enumerate() {
@@ -64,8 +72,17 @@ impl Buckets {
                 tables.look_up(self.segment(bucket, index), key, snapshot, &mut found)?;
             }
         }
+        if cached.is_some() && newest.seqno_max <= snapshot {
+            let all: Vec<KeyVersion> = found.deltas().iter().chain(found.base()).cloned().collect();
+            tables.note_operands(OperandList::new(newest.segment, found.base_seqno(), &all));
+        }
         versions.join(found);
         Ok(())
+    }
+
+    /// The newest segment of the bucket of a key.
+    pub fn newest_segment(directory: &Directory, key: &[u8]) -> Option<FileId> {
+        directory.find(key)?.extents.first().map(|extent| extent.segment)
     }
 
     /// Some bucket may hold a version of the key. Reads what the filters do not exclude.

@@ -13,6 +13,7 @@ use super::table::{BAD_INDEX, BAD_TOP_INDEX, Table};
 use crate::base::key_versions::{KeyVersion, KeyVersions, inline};
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
+use crate::cache::operand_cache::{OperandCache, OperandList};
 use crate::cache::value_cache::{ValueCache, ValueEntry};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::filter::may_contain;
@@ -38,6 +39,14 @@ pub trait TableLookUp {
         snapshot: Seqno,
         versions: &mut KeyVersions,
     ) -> Result<(), Self::Error>;
+
+    /// The cache of operand lists, if the reader uses it.
+    fn operands(&self) -> Option<&OperandCache> {
+        None
+    }
+
+    /// Takes the operands of the key as they were read from its bucket, if they may be cached.
+    fn note_operands(&mut self, _list: OperandList) {}
 }
 
 /// Looks up one key, reading what the block cache does not have.
@@ -45,13 +54,25 @@ pub trait TableLookUp {
 pub struct OneKey<'a> {
     values: Option<&'a ValueCache>,
     cached: Option<Option<ValueEntry>>,
+    operands: Option<&'a OperandCache>,
+    list: Option<OperandList>,
 }
 
 impl<'a> OneKey<'a> {
     /// A lookup that asks the value cache first when it reaches a table with separated values: if the cached value is
     /// the newest of the table, no block is read.
     pub fn with_values(values: &'a ValueCache) -> OneKey<'a> {
-        OneKey { values: Some(values), cached: None }
+        OneKey { values: Some(values), ..OneKey::default() }
+    }
+
+    /// Also asks the operand cache before it reads segments.
+    pub fn with_operands(self, operands: &'a OperandCache) -> OneKey<'a> {
+        OneKey { operands: Some(operands), ..self }
+    }
+
+    /// The operands that were read from segments, to be cached.
+    pub fn take_operands(&mut self) -> Option<OperandList> {
+        self.list.take()
     }
 
     /// The answer of the value cache for the key, if it was asked.
@@ -77,6 +98,14 @@ impl TableLookUp for OneKey<'_> {
         }
         let block = |handle, pool| table.block(handle, pool, true);
         OpenBlocks::default().look_up(table, block, key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.list = Some(list);
     }
 }
 
@@ -197,8 +226,22 @@ fn open<'a, E: From<Error>>(
 /// Looks up keys one after the other from cached blocks, preferably in key order: neighbouring keys reuse the blocks
 /// that are already open.
 #[derive(Default)]
-pub struct ManyKeys {
+pub struct ManyKeys<'a> {
     tables: BTreeMap<FileId, OpenBlocks>,
+    operands: Option<&'a OperandCache>,
+    list: Option<OperandList>,
+}
+
+impl<'a> ManyKeys<'a> {
+    /// Look-ups that also ask the operand cache before they need segments.
+    pub fn with_operands(operands: &'a OperandCache) -> ManyKeys<'a> {
+        ManyKeys { operands: Some(operands), ..ManyKeys::default() }
+    }
+
+    /// The operands of the last key that were read from segments, to be cached.
+    pub fn take_operands(&mut self) -> Option<OperandList> {
+        self.list.take()
+    }
 }
 
 /// Why one of many lookups has no answer. Internal: missing blocks are read and the lookup retried, so users never see
@@ -217,7 +260,7 @@ impl From<Error> for Unanswered {
     }
 }
 
-impl TableLookUp for ManyKeys {
+impl TableLookUp for ManyKeys<'_> {
     type Error = Unanswered;
 
     fn look_up(
@@ -239,6 +282,14 @@ impl TableLookUp for ManyKeys {
             table.cached_block(handle, pool).ok_or_else(missing)
         };
         self.tables.entry(id).or_default().look_up(table, block, key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.list = Some(list);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::levels::point_reads::OneKey;
 /// Compacts the operands of one key after the other.
 pub(crate) struct Operands<'a> {
     core: &'a Core,
-    horizon: &'a JobHorizon,
+    pub horizon: &'a JobHorizon,
     /// Looks for a covering base of every key, also if it has a single operand.
     is_thorough: bool,
     /// The newest base on whose evidence an operand was dropped.
