@@ -1,5 +1,5 @@
-//! Reads of single keys from tables: one key at a time ([`OneKey`], for `get`), or many keys from cached blocks
-//! ([`ManyKeys`], for `multi_get`).
+//! Reads of single keys from tables: one key at a time ([`OneKey`], for `get`; [`OneKeyCached`] where its blocks are read
+//! together), or many keys from cached blocks ([`ManyKeys`], for `multi_get`).
 //!
 //! A lookup of many keys uses only cached blocks; if a block is missing, it fails and names the block
 //! ([`Unanswered::NotCached`]). The caller collects the missing blocks of many keys, reads them together
@@ -18,10 +18,11 @@ use crate::cache::value_cache::{ValueCache, ValueEntry};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
+use crate::io::File;
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 
 /// Which blocks are read together.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
+pub const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
 /// Tables that keep their blocks for the next key, three each.
 const TABLES_MAX: usize = 32;
 
@@ -85,15 +86,7 @@ impl TableLookUp for OneKey<'_> {
     type Error = Error;
 
     fn look_up(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<()> {
-        if !may_hold(table, key, snapshot, versions)? {
-            return Ok(());
-        }
-        if let Some(values) = self.values.filter(|_| table.meta().addresses > 0)
-            && let Some(cached) = self.cached.get_or_insert_with(|| values.find(key, Stamp::NEWEST))
-            && cached.table == Some(table.meta().id)
-            && cached.stamp.seqno() <= snapshot
-        {
-            versions.push_older(inline(cached.stamp), cached.value.clone());
+        if !may_hold(table, key, snapshot, versions)? || self.find_value(table, key, snapshot, versions) {
             return Ok(());
         }
         let block = |handle, pool| table.block(handle, pool, true);
@@ -106,6 +99,58 @@ impl TableLookUp for OneKey<'_> {
 
     fn note_operands(&mut self, list: OperandList) {
         self.list = Some(list);
+    }
+}
+
+impl OneKey<'_> {
+    /// Takes the value from the value cache, if that knows it to be the newest version in the table.
+    #[inline]
+    fn find_value(&mut self, table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> bool {
+        if let Some(values) = self.values.filter(|_| table.meta().addresses > 0)
+            && let Some(cached) = self.cached.get_or_insert_with(|| values.find(key, Stamp::NEWEST))
+            && cached.table == Some(table.meta().id)
+            && cached.stamp.seqno() <= snapshot
+        {
+            versions.push_older(inline(cached.stamp), cached.value.clone());
+            return true;
+        }
+        false
+    }
+}
+
+/// As [`OneKey`], but reads nothing: a lookup fails at the first block that the cache lacks.
+pub struct OneKeyCached<'a>(pub OneKey<'a>);
+
+impl TableLookUp for OneKeyCached<'_> {
+    type Error = Unanswered;
+
+    fn look_up(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        snapshot: Seqno,
+        versions: &mut KeyVersions,
+    ) -> Result<(), Unanswered> {
+        if !may_hold(table, key, snapshot, versions)? || self.0.find_value(table, key, snapshot, versions) {
+            return Ok(());
+        }
+        OpenBlocks::default().look_up(table, cached_blocks(table), key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.0.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.0.list = Some(list);
+    }
+}
+
+/// Blocks from the cache only.
+fn cached_blocks(table: &Arc<Table>) -> impl Fn(BlockHandle, PriorityPool) -> Result<Arc<Buffer>, Unanswered> {
+    move |handle, pool| {
+        let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
+        table.cached_block(handle, pool).ok_or_else(missing)
     }
 }
 
@@ -277,11 +322,7 @@ impl TableLookUp for ManyKeys<'_> {
         if self.tables.len() >= TABLES_MAX && !self.tables.contains_key(&id) {
             self.tables.clear();
         }
-        let block = |handle, pool| {
-            let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
-            table.cached_block(handle, pool).ok_or_else(missing)
-        };
-        self.tables.entry(id).or_default().look_up(table, block, key, snapshot, versions)
+        self.tables.entry(id).or_default().look_up(table, cached_blocks(table), key, snapshot, versions)
     }
 
     fn operands(&self) -> Option<&OperandCache> {
@@ -311,6 +352,24 @@ impl MissingBlock {
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
     }
+
+    /// The bytes to read; `None` if they lie outside of the file.
+    pub fn range(&self) -> Option<ReadRange> {
+        let end = self.handle.end().filter(|end| *end <= self.table.blocks_end())?;
+        let (file, start) = self.place();
+        Some(ReadRange { file, start, end })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> Option<Arc<dyn File>> {
+        self.table.file().ok()
+    }
+
+    /// Caches the block, whose bytes were read. If they are damaged, the lookup that needs the block retries the read and
+    /// reports the error.
+    pub fn insert(&self, sealed: Vec<u8>) {
+        let _ = self.table.insert_block(self.handle, self.pool, sealed);
+    }
 }
 
 /// Reads blocks into the cache. A block that cannot be read stays missing: the next lookup that needs it returns the
@@ -318,14 +377,6 @@ impl MissingBlock {
 pub fn read_missing(mut missing: Vec<MissingBlock>) {
     missing.sort_unstable_by_key(MissingBlock::place);
     missing.dedup_by_key(|missing| missing.place());
-    let wanted = missing.into_iter().filter_map(|block| {
-        let end = block.handle.end().filter(|end| *end <= block.table.blocks_end())?;
-        let (file, start) = block.place();
-        Some(ReadRequest { range: ReadRange { file, start, end }, context: block })
-    });
-    let open = |block: &MissingBlock| block.table.file().ok();
-    read_coalesced(wanted.collect(), COALESCING, open, |block, sealed| {
-        // The lookup that needs the block retries the read and reports the error.
-        let _ = block.table.insert_block(block.handle, block.pool, sealed);
-    });
+    let wanted = missing.into_iter().filter_map(|block| Some(ReadRequest { range: block.range()?, context: block }));
+    read_coalesced(wanted.collect(), COALESCING, MissingBlock::file, |block, sealed| block.insert(sealed));
 }

@@ -9,7 +9,7 @@ use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperat
 use crate::support::{in_world, open_with};
 
 /// Joins operands with `+`, in their order, and never combines them without a base.
-struct Chain;
+pub struct Chain;
 
 impl MergeOperator for Chain {
     fn name(&self) -> &str {
@@ -25,28 +25,28 @@ impl MergeOperator for Chain {
     }
 }
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new().merge_operator(Arc::new(Chain)).background_threads(2)
 }
 
 /// Sizes with which no bucket is due for upkeep.
-fn calm() -> Tuning {
+pub fn calm() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.bucket_bytes, tuning.bucket_extents_max) = (1 << 20, 100);
     tuning
 }
 
-fn in_buckets(db: &Db, operator: &str) -> Keyspace {
+pub fn in_buckets(db: &Db, operator: &str) -> Keyspace {
     let options = KeyspaceOptions::new().merge_operator(operator).deltas(DeltaPlacement::Buckets);
     db.create_keyspace("lists", options).unwrap()
 }
 
-fn text(keyspace: &Keyspace, key: &str) -> Option<String> {
+pub fn text(keyspace: &Keyspace, key: &str) -> Option<String> {
     keyspace.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
 /// Flushes after each of these steps.
-fn flushed(db: &Db, steps: &[&dyn Fn()]) {
+pub fn flushed(db: &Db, steps: &[&dyn Fn()]) {
     for step in steps {
         step();
         db.flush().unwrap();
@@ -445,76 +445,5 @@ fn upkeep_survives_crashes_at_every_sync() {
             }
             db.close().unwrap();
         }
-    });
-}
-
-/// Point reads that found the operands of their key in the cache, and that did not.
-fn cache_figures(db: &Db) -> (u64, u64) {
-    let stats = db.stats().deltas;
-    (stats.cache_hits, stats.cache_misses)
-}
-
-#[test]
-fn a_read_of_cached_operands_reads_no_segment_whatever_jobs_have_done() {
-    in_world(1, || {
-        let mut tuning = calm();
-        (tuning.bucket_extents_max, tuning.job_bytes) = (6, 4 << 20);
-        (tuning.cache_bytes, tuning.memory_bytes) = (8 << 20, 16 << 20);
-        let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
-        let lists = in_buckets(&db, "chain");
-        let key = |number: usize| format!("{number:02}");
-        (0..40).for_each(|number| lists.put(key(number), "base").unwrap());
-        db.flush().unwrap();
-        let mut expected = vec!["base".to_owned(); 40];
-        let mut snapshots = Vec::new();
-        for round in 0..20 {
-            for number in (0..40).filter(|number| number % 4 != 0 || round == 0) {
-                match (number + round) % 11 {
-                    5 => {
-                        lists.put(key(number), "new").unwrap();
-                        expected[number] = "new".to_owned();
-                    }
-                    _ => {
-                        lists.merge(key(number), round.to_string()).unwrap();
-                        expected[number] += &format!("+{round}");
-                    }
-                }
-            }
-            db.flush().unwrap();
-            db.wait_for_background().unwrap();
-            let before = cache_figures(&db);
-            for (number, expected) in expected.iter().enumerate() {
-                assert_eq!(text(&lists, &key(number)).as_ref(), Some(expected), "round {round}");
-            }
-            let keys: Vec<String> = (0..40).map(key).collect();
-            for (found, expected) in lists.multi_get(&keys).into_iter().zip(&expected) {
-                assert_eq!(found.unwrap().unwrap(), expected.as_bytes());
-            }
-            let after = cache_figures(&db);
-            if round > 0 {
-                assert!(after.1 == before.1 && after.0 > before.0 + 40, "round {round}: {before:?}, then {after:?}");
-            }
-            if round % 5 == 0 {
-                snapshots.push((db.snapshot(), expected.clone()));
-            }
-            for (snapshot, then) in &snapshots {
-                for (number, then) in then.iter().enumerate() {
-                    assert_eq!(snapshot.get(&lists, key(number)).unwrap().unwrap(), then.as_bytes());
-                }
-            }
-        }
-        assert!(db.stats().deltas.rewrites > 0 && db.stats().memory.operand_cache_bytes > 0);
-    });
-}
-
-#[test]
-fn a_store_without_merges_has_no_operand_cache() {
-    in_world(1, || {
-        let db = open_with(&SimDisk::new(), options(), Tuning::tiny()).unwrap();
-        (0..500).for_each(|number| db.put(format!("{number:03}"), "value").unwrap());
-        db.flush().unwrap();
-        (0..500).for_each(|number| assert!(db.get(format!("{number:03}")).unwrap().is_some()));
-        let memory = db.stats().memory;
-        assert_eq!((memory.operand_cache_bytes, memory.operand_cache_bytes_max, cache_figures(&db)), (0, 0, (0, 0)));
     });
 }

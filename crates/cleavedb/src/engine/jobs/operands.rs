@@ -25,12 +25,8 @@ pub(crate) struct Operands<'a> {
 
 /// What all other layers of a view hold of a key at or below `snapshot`.
 pub(crate) fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Result<KeyVersions> {
-    let layers = match view.layers().split_last() {
-        Some((last, others)) if last.is_ageless() => others,
-        _ => view.layers(),
-    };
     let mut versions = KeyVersions::default();
-    collect_versions(layers, key, snapshot, &mut OneKey::default(), &mut versions)?;
+    collect_versions(view.layers_beside_buckets(), key, snapshot, &mut OneKey::default(), &mut versions)?;
     Ok(versions)
 }
 

@@ -33,14 +33,18 @@ impl Core {
         let full = full_key(keyspace.record.id, key);
         let mut versions = KeyVersions::default();
         let mut tables = OneKey::with_values(&self.memory.value_cache).with_operands(&self.memory.operands);
-        let read = collect_versions(view.layers_of(keyspace.record.kind), &full, seqno, &mut tables, &mut versions)
-            .and_then(|()| {
-                if let Some(list) = tables.take_operands() {
-                    self.cache_operands(&full, list);
-                }
-                let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
-                self.value_of(view, keyspace, &full, &versions, Some(&cached))
-            });
+        let layers = view.layers_of(keyspace.record.kind);
+        let read = match view.buckets().filter(|buckets| buckets.wants_segments(&full, &self.memory.operands)) {
+            Some(buckets) => self.collect_together(view, buckets, &full, seqno, (&mut tables, &mut versions)),
+            None => collect_versions(layers, &full, seqno, &mut tables, &mut versions),
+        };
+        let read = read.and_then(|()| {
+            if let Some(list) = tables.take_operands() {
+                self.cache_operands(&full, list);
+            }
+            let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
+            self.value_of(view, keyspace, &full, &versions, Some(&cached))
+        });
         self.unless_closed(read)
     }
 
