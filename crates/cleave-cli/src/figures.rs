@@ -163,6 +163,8 @@ fn memory_as_json(memory: &MemoryStats) -> Value {
         "cache_index_bytes": memory.cache_index_bytes,
         "value_cache_bytes": memory.value_cache_bytes,
         "value_cache_bytes_max": memory.value_cache_bytes_max,
+        "operand_cache_bytes": memory.operand_cache_bytes,
+        "operand_cache_bytes_max": memory.operand_cache_bytes_max,
         "log_buffer_bytes": memory.log_buffer_bytes,
         "table_reader_bytes": memory.table_reader_bytes,
         "keyspace_bytes": memory.keyspace_bytes,

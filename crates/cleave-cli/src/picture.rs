@@ -164,6 +164,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.log_buffer_bytes as u64, "log buffers"),
         (memory.cache_bytes as u64, "block cache"),
         (memory.value_cache_bytes as u64, "value cache"),
+        (memory.operand_cache_bytes as u64, "operand cache"),
         (memory.table_reader_bytes as u64, "table readers"),
         (memory.keyspace_bytes as u64, "keyspaces"),
         (memory.value_list_bytes as u64, "value file list"),

@@ -11,8 +11,10 @@ use std::sync::{Arc, Weak};
 use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::ranges::KeyRange;
 use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
+use crate::cache::operand_cache::{OperandCache, OperandList};
 use crate::deltas::directory::{Bucket, Directory};
-use crate::levels::point_reads::{TableLookUp, newest_in};
+use crate::format::buckets::Extent;
+use crate::levels::point_reads::{MissingBlock, OneKey, OneKeyCached, TableLookUp, Unanswered, newest_in};
 use crate::levels::table::Table;
 use crate::levels::table_cursor::TableCursor;
 use crate::levels::version::Version;
@@ -50,10 +52,40 @@ impl Buckets {
         versions: &mut KeyVersions,
     ) -> Result<(), T::Error> {
         let base = versions.base_seqno();
-        let Some(bucket) = self.directory.find(key).filter(|_| self.directory.seqnos().is_some_and(|it| it.1 > base))
-        else {
+        let Some((bucket, newest)) = self.newer_than(key, base) else { return Ok(()) };
+        let segments = bucket.extents.iter().map(|extent| extent.segment);
+        let cached = tables.operands().map(|operands| operands.find(key, segments, snapshot, base));
+        if let Some(Some(found)) = cached {
+            versions.join(found);
             return Ok(());
-        };
+        }
+        let found =
+            self.collect(bucket, snapshot, base, |segment, found| tables.look_up(segment, key, snapshot, found))?;
+        if cached.is_some() && newest.seqno_max <= snapshot {
+            let all: Vec<KeyVersion> = found.deltas().iter().chain(found.base()).cloned().collect();
+            if tables.operands().is_some_and(|operands| operands.admits(&all)) {
+                tables.note_operands(OperandList::new(newest.segment, found.base_seqno(), &all));
+            }
+        }
+        versions.join(found);
+        Ok(())
+    }
+
+    /// The bucket of a key with its newest extent, unless all of it is at or below `base`.
+    fn newer_than(&self, key: &[u8], base: Seqno) -> Option<(&Bucket, &Extent)> {
+        self.directory.seqnos().filter(|seqnos| seqnos.1 > base)?;
+        let bucket = self.directory.find(key)?;
+        bucket.extents.first().filter(|newest| newest.seqno_max > base).map(|newest| (&**bucket, newest))
+    }
+
+    /// What `look_up` finds in the extents of a bucket above `base`, newest first.
+    fn collect<E>(
+        &self,
+        bucket: &Bucket,
+        snapshot: Seqno,
+        base: Seqno,
+        mut look_up: impl FnMut(&Arc<Table>, &mut KeyVersions) -> Result<(), E>,
+    ) -> Result<KeyVersions, E> {
         let mut found = KeyVersions::default();
         found.cover(base);
         for (index, extent) in bucket.extents.iter().enumerate() {
@@ -61,11 +93,37 @@ impl Buckets {
                 break;
             }
             if extent.seqno_min <= snapshot {
-                tables.look_up(self.segment(bucket, index), key, snapshot, &mut found)?;
+                look_up(self.segment(bucket, index), &mut found)?;
             }
         }
-        versions.join(found);
-        Ok(())
+        Ok(found)
+    }
+
+    /// A read of the key may have to read segments.
+    pub fn wants_segments(&self, key: &[u8], operands: &OperandCache) -> bool {
+        self.directory.find(key).is_some_and(|bucket| !bucket.extents.is_empty()) && !operands.holds(key)
+    }
+
+    /// Adds the blocks that [`look_up`](Buckets::look_up) would read next from each extent, if the base is not newer than `base`.
+    pub fn add_missing(&self, key: &[u8], snapshot: Seqno, base: Seqno, missing: &mut Vec<MissingBlock>) -> Result<()> {
+        let Some((bucket, _)) = self.newer_than(key, base) else { return Ok(()) };
+        let mut tables = OneKeyCached(OneKey::default());
+        let collected = self.collect(bucket, snapshot, base, |segment, found| {
+            match tables.look_up(segment, key, snapshot, found) {
+                Err(Unanswered::Failed(error)) => Err(error),
+                Err(Unanswered::NotCached(block)) => {
+                    missing.push(block);
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
+            }
+        });
+        collected.map(drop)
+    }
+
+    /// The newest segment of the bucket of a key.
+    pub fn newest_segment(directory: &Directory, key: &[u8]) -> Option<FileId> {
+        directory.find(key)?.extents.first().map(|extent| extent.segment)
     }
 
     /// Some bucket may hold a version of the key. Reads what the filters do not exclude.

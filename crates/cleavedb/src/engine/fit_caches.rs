@@ -1,5 +1,5 @@
-//! Sizes the caches: block cache and value cache get the memory that the other parts of the budget do not use. The
-//! limits are in [`Tuning`](crate::engine::tuning::sizes::Tuning), the boundary between the two caches is in
+//! Sizes the caches: block cache, value cache and operand cache get the memory that the other parts of the budget do not use.
+//! The limits are in [`Tuning`](crate::engine::tuning::sizes::Tuning), the boundaries between the caches are in
 //! `cache/balance.rs`. Called after changes of the front, the logs, the tables and the keyspaces.
 
 use crate::base::memory::Counted;
@@ -50,23 +50,35 @@ impl Core {
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
+        let for_operands = match view.directory.seqnos() {
+            None => 0,
+            Some(_) => self.memory.operand_balance.share_of(capacity),
+        };
+        let capacity = capacity - for_operands;
         let for_values = match view.values.files.is_empty() {
             true => 0,
-            false => self.memory.balance.for_values(capacity),
+            false => self.memory.balance.share_of(capacity),
         };
-        let (blocks, values) = (&self.readers.cache, &self.memory.value_cache);
+        let (blocks, values, operands) = (&self.readers.cache, &self.memory.value_cache, &self.memory.operands);
         let for_blocks = capacity - for_values;
         // Small changes are not worth the cost of resizing a cache.
         let differs = |wanted: u64, has: u64| wanted.abs_diff(has) > tuning.memory_bytes as u64 / 128;
-        let (grows, off) = (for_blocks > blocks.capacity(), (for_values == 0) != (values.capacity() == 0));
-        if differs(for_blocks, blocks.capacity()) || differs(for_values, values.capacity()) || off {
+        let is_off = |wanted: u64, has: u64| (wanted == 0) != (has == 0);
+        let now = [blocks.capacity(), values.capacity(), operands.capacity()];
+        let wanted = [for_blocks, for_values, for_operands];
+        let mut changes = wanted.into_iter().zip(now);
+        if changes.any(|(wanted, has)| differs(wanted, has) || is_off(wanted, has)) {
             // Shrink before growing.
-            if grows {
-                values.set_capacity(for_values);
-                blocks.set_capacity(for_blocks);
-            } else {
-                blocks.set_capacity(for_blocks);
-                values.set_capacity(for_values);
+            for grows in [false, true] {
+                if (for_operands > operands.capacity()) == grows {
+                    operands.set_capacity(for_operands);
+                }
+                if (for_values > values.capacity()) == grows {
+                    values.set_capacity(for_values);
+                }
+                if (for_blocks > blocks.capacity()) == grows {
+                    blocks.set_capacity(for_blocks);
+                }
             }
         }
     }
@@ -118,13 +130,18 @@ impl Core {
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
             value_list_bytes: value_list_bytes(&view.values),
+            operand_cache_bytes: self.memory.operands.weight() as usize,
+            operand_cache_bytes_max: self.memory.operands.capacity() as usize,
             pinned_bytes: cache.pinned_bytes() + pinned_values + self.memory.scans.get() + old_run_bytes,
         }
     }
 
-    /// True if the caches have gathered enough demand figures to review the boundary between them.
+    /// True if the caches have gathered enough demand figures to review a boundary between them.
     pub fn caches_want_balance(&self) -> bool {
-        let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
-        self.memory.balance.is_due(blocks.demand(), values.demand())
+        let memory = &self.memory;
+        let (blocks, values) = (self.readers.cache.demand(), memory.value_cache.ghosts().demand());
+        let operands = &memory.operands;
+        memory.balance.is_due(blocks, values)
+            || operands.capacity() > 0 && memory.operand_balance.is_due(blocks.plus(values), operands.demand())
     }
 }

@@ -7,6 +7,7 @@ use minicbor::{Decode, Encode};
 
 use crate::base::Gauge;
 use crate::cache::balance::Balance;
+use crate::cache::operand_cache::OperandCache;
 use crate::cache::value_cache::ValueCache;
 use crate::engine::tuning::sizes::Tuning;
 use crate::io::read_ahead::ReadAhead;
@@ -60,6 +61,14 @@ pub struct MemoryStats {
     /// Blocks, values, replaced runs, and bytes read ahead, held by callers or running scans; not part of the budget.
     #[n(12)]
     pub pinned_bytes: usize,
+    /// The operand cache: the merge operands in buckets of keys that point reads have asked for.
+    #[n(13)]
+    #[cbor(default)]
+    pub operand_cache_bytes: usize,
+    /// Current capacity of the operand cache; 0 while there are no operands in buckets.
+    #[n(14)]
+    #[cbor(default)]
+    pub operand_cache_bytes_max: usize,
 }
 
 impl MemoryStats {
@@ -70,6 +79,7 @@ impl MemoryStats {
             + self.job_bytes
             + self.cache_bytes
             + self.value_cache_bytes
+            + self.operand_cache_bytes
             + self.log_buffer_bytes
             + self.table_reader_bytes
             + self.keyspace_bytes
@@ -77,7 +87,7 @@ impl MemoryStats {
     }
 }
 
-/// Gauges of memory, the value cache, and the balance between the caches.
+/// Gauges of memory, the value cache and the operand cache, and the balance between the caches.
 pub(crate) struct Memory {
     /// Flushes and compactions.
     pub jobs: Arc<Gauge>,
@@ -95,6 +105,10 @@ pub(crate) struct Memory {
     pub value_cache: ValueCache,
     /// The boundary between block cache and value cache.
     pub balance: Balance,
+    /// The operand cache.
+    pub operands: Arc<OperandCache>,
+    /// The boundary between the operand cache and the two others.
+    pub operand_balance: Balance,
     /// Limit on the values that users' scans prefetch.
     pub values_ahead: ReadAhead,
 }
@@ -109,7 +123,9 @@ impl Memory {
             runs: Arc::default(),
             values: Arc::default(),
             value_cache: ValueCache::new(tuning.cache_bytes),
-            balance: Balance::default(),
+            balance: Balance::of_values(),
+            operands: Arc::new(OperandCache::new(tuning.cache_bytes / 2)),
+            operand_balance: Balance::of_operands(),
             // Prefetched values are counted as `values`.
             values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
         }

@@ -87,6 +87,14 @@ impl View {
         }
     }
 
+    /// All layers but the buckets, newest first.
+    pub fn layers_beside_buckets(&self) -> &[Layer] {
+        match self.layers.split_last() {
+            Some((last, others)) if last.is_ageless() => others,
+            _ => &self.layers,
+        }
+    }
+
     /// The buckets, if there are any.
     pub fn buckets(&self) -> Option<&Arc<Buckets>> {
         self.buckets.as_ref()

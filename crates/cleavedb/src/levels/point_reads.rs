@@ -1,5 +1,5 @@
-//! Reads of single keys from tables: one key at a time ([`OneKey`], for `get`), or many keys from cached blocks
-//! ([`ManyKeys`], for `multi_get`).
+//! Reads of single keys from tables: one key at a time ([`OneKey`], for `get`; [`OneKeyCached`] where its blocks are read
+//! together), or many keys from cached blocks ([`ManyKeys`], for `multi_get`).
 //!
 //! A lookup of many keys uses only cached blocks; if a block is missing, it fails and names the block
 //! ([`Unanswered::NotCached`]). The caller collects the missing blocks of many keys, reads them together
@@ -13,14 +13,16 @@ use super::table::{BAD_INDEX, BAD_TOP_INDEX, Table};
 use crate::base::key_versions::{KeyVersion, KeyVersions, inline};
 use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
+use crate::cache::operand_cache::{OperandCache, OperandList};
 use crate::cache::value_cache::{ValueCache, ValueEntry};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::filter::may_contain;
 use crate::format::table::{BlockHandle, PartitionHandles};
+use crate::io::File;
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
 
 /// Which blocks are read together.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
+pub const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: 256 << 10 };
 /// Tables that keep their blocks for the next key, three each.
 const TABLES_MAX: usize = 32;
 
@@ -38,6 +40,14 @@ pub trait TableLookUp {
         snapshot: Seqno,
         versions: &mut KeyVersions,
     ) -> Result<(), Self::Error>;
+
+    /// The cache of operand lists, if the reader uses it.
+    fn operands(&self) -> Option<&OperandCache> {
+        None
+    }
+
+    /// Takes the operands of the key as they were read from its bucket, if they may be cached.
+    fn note_operands(&mut self, _list: OperandList) {}
 }
 
 /// Looks up one key, reading what the block cache does not have.
@@ -45,13 +55,25 @@ pub trait TableLookUp {
 pub struct OneKey<'a> {
     values: Option<&'a ValueCache>,
     cached: Option<Option<ValueEntry>>,
+    operands: Option<&'a OperandCache>,
+    list: Option<OperandList>,
 }
 
 impl<'a> OneKey<'a> {
     /// A lookup that asks the value cache first when it reaches a table with separated values: if the cached value is
     /// the newest of the table, no block is read.
     pub fn with_values(values: &'a ValueCache) -> OneKey<'a> {
-        OneKey { values: Some(values), cached: None }
+        OneKey { values: Some(values), ..OneKey::default() }
+    }
+
+    /// Also asks the operand cache before it reads segments.
+    pub fn with_operands(self, operands: &'a OperandCache) -> OneKey<'a> {
+        OneKey { operands: Some(operands), ..self }
+    }
+
+    /// The operands that were read from segments, to be cached.
+    pub fn take_operands(&mut self) -> Option<OperandList> {
+        self.list.take()
     }
 
     /// The answer of the value cache for the key, if it was asked.
@@ -64,19 +86,71 @@ impl TableLookUp for OneKey<'_> {
     type Error = Error;
 
     fn look_up(&mut self, table: &Arc<Table>, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> Result<()> {
-        if !may_hold(table, key, snapshot, versions)? {
+        if !may_hold(table, key, snapshot, versions)? || self.find_value(table, key, snapshot, versions) {
             return Ok(());
         }
+        let block = |handle, pool| table.block(handle, pool, true);
+        OpenBlocks::default().look_up(table, block, key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.list = Some(list);
+    }
+}
+
+impl OneKey<'_> {
+    /// Takes the value from the value cache, if that knows it to be the newest version in the table.
+    #[inline]
+    fn find_value(&mut self, table: &Table, key: &[u8], snapshot: Seqno, versions: &mut KeyVersions) -> bool {
         if let Some(values) = self.values.filter(|_| table.meta().addresses > 0)
             && let Some(cached) = self.cached.get_or_insert_with(|| values.find(key, Stamp::NEWEST))
             && cached.table == Some(table.meta().id)
             && cached.stamp.seqno() <= snapshot
         {
             versions.push_older(inline(cached.stamp), cached.value.clone());
+            return true;
+        }
+        false
+    }
+}
+
+/// As [`OneKey`], but reads nothing: a lookup fails at the first block that the cache lacks.
+pub struct OneKeyCached<'a>(pub OneKey<'a>);
+
+impl TableLookUp for OneKeyCached<'_> {
+    type Error = Unanswered;
+
+    fn look_up(
+        &mut self,
+        table: &Arc<Table>,
+        key: &[u8],
+        snapshot: Seqno,
+        versions: &mut KeyVersions,
+    ) -> Result<(), Unanswered> {
+        if !may_hold(table, key, snapshot, versions)? || self.0.find_value(table, key, snapshot, versions) {
             return Ok(());
         }
-        let block = |handle, pool| table.block(handle, pool, true);
-        OpenBlocks::default().look_up(table, block, key, snapshot, versions)
+        OpenBlocks::default().look_up(table, cached_blocks(table), key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.0.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.0.list = Some(list);
+    }
+}
+
+/// Blocks from the cache only.
+fn cached_blocks(table: &Arc<Table>) -> impl Fn(BlockHandle, PriorityPool) -> Result<Arc<Buffer>, Unanswered> {
+    move |handle, pool| {
+        let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
+        table.cached_block(handle, pool).ok_or_else(missing)
     }
 }
 
@@ -197,8 +271,22 @@ fn open<'a, E: From<Error>>(
 /// Looks up keys one after the other from cached blocks, preferably in key order: neighbouring keys reuse the blocks
 /// that are already open.
 #[derive(Default)]
-pub struct ManyKeys {
+pub struct ManyKeys<'a> {
     tables: BTreeMap<FileId, OpenBlocks>,
+    operands: Option<&'a OperandCache>,
+    list: Option<OperandList>,
+}
+
+impl<'a> ManyKeys<'a> {
+    /// Look-ups that also ask the operand cache before they need segments.
+    pub fn with_operands(operands: &'a OperandCache) -> ManyKeys<'a> {
+        ManyKeys { operands: Some(operands), ..ManyKeys::default() }
+    }
+
+    /// The operands of the last key that were read from segments, to be cached.
+    pub fn take_operands(&mut self) -> Option<OperandList> {
+        self.list.take()
+    }
 }
 
 /// Why one of many lookups has no answer. Internal: missing blocks are read and the lookup retried, so users never see
@@ -217,7 +305,7 @@ impl From<Error> for Unanswered {
     }
 }
 
-impl TableLookUp for ManyKeys {
+impl TableLookUp for ManyKeys<'_> {
     type Error = Unanswered;
 
     fn look_up(
@@ -234,11 +322,15 @@ impl TableLookUp for ManyKeys {
         if self.tables.len() >= TABLES_MAX && !self.tables.contains_key(&id) {
             self.tables.clear();
         }
-        let block = |handle, pool| {
-            let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
-            table.cached_block(handle, pool).ok_or_else(missing)
-        };
-        self.tables.entry(id).or_default().look_up(table, block, key, snapshot, versions)
+        self.tables.entry(id).or_default().look_up(table, cached_blocks(table), key, snapshot, versions)
+    }
+
+    fn operands(&self) -> Option<&OperandCache> {
+        self.operands
+    }
+
+    fn note_operands(&mut self, list: OperandList) {
+        self.list = Some(list);
     }
 }
 
@@ -260,6 +352,24 @@ impl MissingBlock {
     pub fn place(&self) -> (FileId, u64) {
         (self.table.meta().id, self.handle.offset)
     }
+
+    /// The bytes to read; `None` if they lie outside of the file.
+    pub fn range(&self) -> Option<ReadRange> {
+        let end = self.handle.end().filter(|end| *end <= self.table.blocks_end())?;
+        let (file, start) = self.place();
+        Some(ReadRange { file, start, end })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> Option<Arc<dyn File>> {
+        self.table.file().ok()
+    }
+
+    /// Caches the block, whose bytes were read. If they are damaged, the lookup that needs the block retries the read and
+    /// reports the error.
+    pub fn insert(&self, sealed: Vec<u8>) {
+        let _ = self.table.insert_block(self.handle, self.pool, sealed);
+    }
 }
 
 /// Reads blocks into the cache. A block that cannot be read stays missing: the next lookup that needs it returns the
@@ -267,14 +377,6 @@ impl MissingBlock {
 pub fn read_missing(mut missing: Vec<MissingBlock>) {
     missing.sort_unstable_by_key(MissingBlock::place);
     missing.dedup_by_key(|missing| missing.place());
-    let wanted = missing.into_iter().filter_map(|block| {
-        let end = block.handle.end().filter(|end| *end <= block.table.blocks_end())?;
-        let (file, start) = block.place();
-        Some(ReadRequest { range: ReadRange { file, start, end }, context: block })
-    });
-    let open = |block: &MissingBlock| block.table.file().ok();
-    read_coalesced(wanted.collect(), COALESCING, open, |block, sealed| {
-        // The lookup that needs the block retries the read and reports the error.
-        let _ = block.table.insert_block(block.handle, block.pool, sealed);
-    });
+    let wanted = missing.into_iter().filter_map(|block| Some(ReadRequest { range: block.range()?, context: block }));
+    read_coalesced(wanted.collect(), COALESCING, MissingBlock::file, |block, sealed| block.insert(sealed));
 }

@@ -9,7 +9,7 @@ use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperat
 use crate::support::{in_world, open_with};
 
 /// Joins operands with `+`, in their order, and never combines them without a base.
-struct Chain;
+pub struct Chain;
 
 impl MergeOperator for Chain {
     fn name(&self) -> &str {
@@ -25,28 +25,28 @@ impl MergeOperator for Chain {
     }
 }
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new().merge_operator(Arc::new(Chain)).background_threads(2)
 }
 
 /// Sizes with which no bucket is due for upkeep.
-fn calm() -> Tuning {
+pub fn calm() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.bucket_bytes, tuning.bucket_extents_max) = (1 << 20, 100);
     tuning
 }
 
-fn in_buckets(db: &Db, operator: &str) -> Keyspace {
+pub fn in_buckets(db: &Db, operator: &str) -> Keyspace {
     let options = KeyspaceOptions::new().merge_operator(operator).deltas(DeltaPlacement::Buckets);
     db.create_keyspace("lists", options).unwrap()
 }
 
-fn text(keyspace: &Keyspace, key: &str) -> Option<String> {
+pub fn text(keyspace: &Keyspace, key: &str) -> Option<String> {
     keyspace.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
 /// Flushes after each of these steps.
-fn flushed(db: &Db, steps: &[&dyn Fn()]) {
+pub fn flushed(db: &Db, steps: &[&dyn Fn()]) {
     for step in steps {
         step();
         db.flush().unwrap();

@@ -13,6 +13,7 @@ mod pacing;
 mod keyspaces;
 mod operators;
 mod deltas;
+mod buckets;
 mod limits;
 mod released_space;
 mod handles;

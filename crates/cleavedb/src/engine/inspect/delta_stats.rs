@@ -39,6 +39,14 @@ pub struct DeltaStats {
     /// Keys for which that was refused, because they had changed meanwhile.
     #[n(8)]
     pub folds_refused: u64,
+    /// Point reads that found the operands of their key in the operand cache.
+    #[n(9)]
+    #[cbor(default)]
+    pub cache_hits: u64,
+    /// Point reads that read them from segments.
+    #[n(10)]
+    #[cbor(default)]
+    pub cache_misses: u64,
 }
 
 impl Core {
@@ -56,6 +64,8 @@ impl Core {
             rewrites: self.counters.bucket_rewrites.load(Ordering::Acquire),
             folds: self.counters.folds.load(Ordering::Acquire),
             folds_refused: self.counters.folds_refused.load(Ordering::Acquire),
+            cache_hits: self.memory.operands.hits(),
+            cache_misses: self.memory.operands.misses(),
         }
     }
 }

@@ -133,6 +133,7 @@ fn record(database: &str, stats: &Stats) {
         ("cleavedb_memory_jobs_bytes", memory.job_bytes as u64),
         ("cleavedb_memory_cache_bytes", memory.cache_bytes as u64),
         ("cleavedb_memory_value_cache_bytes", memory.value_cache_bytes as u64),
+        ("cleavedb_memory_operand_cache_bytes", memory.operand_cache_bytes as u64),
         ("cleavedb_memory_pinned_bytes", memory.pinned_bytes as u64),
         ("cleavedb_logs", stats.logs.len() as u64),
         ("cleavedb_log_bytes", stats.logs.iter().map(|log| log.bytes).sum()),

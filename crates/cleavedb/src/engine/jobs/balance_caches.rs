@@ -1,5 +1,5 @@
-//! Cache balance: moves the boundary between the block cache and the value cache one step towards the cache that would
-//! save more reads with more memory (`cache/balance.rs`).
+//! Cache balance: moves the boundaries between the caches one step towards the cache that would save more reads with more
+//! memory (`cache/balance.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ pub(crate) const KIND: JobKind = JobKind {
     next: |core, _, _| if core.caches_want_balance() { JobKind::begin(BalanceCaches) } else { None },
 };
 
-/// Moves the boundary one step.
+/// Moves the boundaries one step.
 struct BalanceCaches;
 
 impl Job for BalanceCaches {
@@ -44,12 +44,26 @@ impl Job for BalanceCaches {
 
 impl Core {
     fn balance_caches(&self) {
-        let (blocks, values) = (&self.readers.cache, self.memory.value_cache.ghosts());
-        let Some(moved) = self.memory.balance.step(blocks.demand(), values.demand()) else { return };
-        blocks.reset_demand();
-        values.reset_demand();
+        let memory = &self.memory;
+        let (blocks, values, operands) = (&self.readers.cache, memory.value_cache.ghosts(), &memory.operands);
+        let others = blocks.demand().plus(values.demand());
+        let is_used = operands.capacity() > 0;
+        let of_values = memory.balance.step(blocks.demand(), values.demand());
+        let of_operands = is_used.then(|| memory.operand_balance.step(others, operands.demand())).flatten();
+        if of_values.is_some() {
+            blocks.reset_demand();
+            values.reset_demand();
+        }
+        // The others' demand stays, or the boundary between them would never know enough.
+        if of_operands.is_some() {
+            operands.reset_demand();
+        }
+        let moved = [of_values, of_operands];
+        if moved == [None; 2] {
+            return;
+        }
         self.counters.cache_balances.fetch_add(1, Ordering::Relaxed);
-        if moved {
+        if moved.contains(&Some(true)) {
             self.fit_cache();
         }
     }

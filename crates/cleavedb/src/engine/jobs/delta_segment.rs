@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
 use crate::base::versions::{VersionRef, VersionSource};
-use crate::base::{Error, FileKey, FileKind, KeyspaceId, Kind, Result, Stamp, split_key};
+use crate::base::{Error, FileId, FileKey, FileKind, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
+use crate::cache::operand_cache::Flushing;
 use crate::deltas::directory::{Change, Directory};
 use crate::deltas::policy::Filling;
 use crate::engine::core::Core;
+use crate::engine::jobs::write_through::FlushThrough;
 use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL};
 use crate::format::edit::Edit;
 use crate::levels::builder::{TableBuilder, TableOptions};
@@ -79,8 +81,8 @@ impl<'a> SegmentWriter<'a> {
         Ok(OpenSegment { builder, key, path, keyspace: None, _memory: memory })
     }
 
-    /// Adds a version to the extent of the bucket that begins at `lower`.
-    pub fn add(&mut self, lower: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<()> {
+    /// Adds a version to the extent of the bucket that begins at `lower`. Returns the segment.
+    pub fn add(&mut self, lower: &[u8], key: &[u8], stamp: Stamp, payload: &[u8]) -> Result<FileId> {
         if self.open.is_none() {
             self.open = Some(self.open()?);
         }
@@ -105,7 +107,7 @@ impl<'a> SegmentWriter<'a> {
                 self.extents.push((lower.to_vec(), extent));
             }
         }
-        Ok(())
+        Ok(segment)
     }
 
     /// Syncs the file and its directory entry, and opens it. `None` if nothing was added.
@@ -142,6 +144,7 @@ pub(crate) struct BucketRoute<'a, S> {
     writer: SegmentWriter<'a>,
     filling: Filling<'a>,
     directory: &'a Directory,
+    through: FlushThrough<'a>,
     /// The last keyspace, and whether it asks for buckets.
     keyspace: Option<(KeyspaceId, bool)>,
 }
@@ -149,7 +152,8 @@ pub(crate) struct BucketRoute<'a, S> {
 impl<'a, S> BucketRoute<'a, S> {
     pub fn new(core: &'a Core, source: S, directory: &'a Directory) -> BucketRoute<'a, S> {
         let filling = Filling::new(directory, core.settings.tuning.bucket_sizes());
-        BucketRoute { source, writer: SegmentWriter::new(core), filling, directory, keyspace: None }
+        let (writer, through) = (SegmentWriter::new(core), FlushThrough::new(core, directory));
+        BucketRoute { source, writer, filling, directory, through, keyspace: None }
     }
 
     fn is_for_bucket(&mut self, key: &[u8]) -> bool {
@@ -164,9 +168,10 @@ impl<'a, S> BucketRoute<'a, S> {
         asks || self.directory.find(key).is_some_and(|bucket| !bucket.extents.is_empty())
     }
 
-    /// Ends the segment. `None` if no operand was for a bucket.
-    pub fn finish(self) -> Result<Option<Segment>> {
-        self.writer.finish()
+    /// Ends the segment. `None` if no operand was for a bucket. The guard is to be held until the segment is published.
+    pub fn finish(self) -> Result<(Option<Segment>, Flushing)> {
+        let flushing = self.through.finish();
+        Ok((self.writer.finish()?, flushing))
     }
 }
 
@@ -177,6 +182,7 @@ impl<S: VersionSource> VersionSource for BucketRoute<'_, S> {
         while self.source.advance()? {
             let (key, stamp, _) = self.source.current();
             if stamp.kind() != Some(Kind::Delta) {
+                self.through.passes(key, stamp);
                 return Ok(true);
             }
             // The borrow of the source ends before the decision, which takes all of `self`.
@@ -186,7 +192,8 @@ impl<S: VersionSource> VersionSource for BucketRoute<'_, S> {
             }
             let (_, stamp, payload) = self.source.current();
             let lower = self.filling.bucket_of(&key, payload.len() as u64);
-            self.writer.add(lower, &key, stamp, payload)?;
+            let segment = self.writer.add(lower, &key, stamp, payload)?;
+            self.through.adds(segment, &key, || (stamp, Slice::copy_from(payload)));
         }
         Ok(false)
     }

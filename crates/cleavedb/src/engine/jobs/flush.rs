@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, DirId, FileId, Merging, Result, Seqno};
+use crate::cache::operand_cache::Flushing;
 use crate::deltas::directory::Change;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -123,26 +124,27 @@ impl Flush {
         let begun = Begun { weight, drained, began: now() };
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, segment }| {
-            let edit = core.flush_edit(&view, flushed, &tables);
-            // No edit was begun, so the next attempt writes all of it again.
-            let mut edit = edit.inspect_err(|_| {
-                tables
-                    .iter()
-                    .chain(segment.iter().map(|segment| &segment.table))
-                    .for_each(|table| table.mark_obsolete());
-            })?;
-            let mut change = Change::default();
-            if let Some(segment) = &segment {
-                segment.add_to(&mut edit);
-                change = with_newest(&view.directory, &segment.extents);
-                change_directory(&mut edit, &change);
-            }
-            core.cut_logs(&view, flushed, &edit)?;
-            core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
-            Ok((tables, segment, change, edit))
-        });
-        let (tables, segment, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let written =
+            core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, segment, flushing }| {
+                let edit = core.flush_edit(&view, flushed, &tables);
+                // No edit was begun, so the next attempt writes all of it again.
+                let mut edit = edit.inspect_err(|_| {
+                    tables
+                        .iter()
+                        .chain(segment.iter().map(|segment| &segment.table))
+                        .for_each(|table| table.mark_obsolete());
+                })?;
+                let mut change = Change::default();
+                if let Some(segment) = &segment {
+                    segment.add_to(&mut edit);
+                    change = with_newest(&view.directory, &segment.extents);
+                    change_directory(&mut edit, &change);
+                }
+                core.cut_logs(&view, flushed, &edit)?;
+                core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
+                Ok((tables, segment, flushing, change, edit))
+            });
+        let (tables, segment, flushing, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
         let change = view_change(runs, &tables, segment.as_ref(), change, &edit);
         Ok(Outcome::edit(flushed, edit, change).then(move |core, installed| {
             let in_segment = segment.as_ref().map_or(0, |segment| segment.table.meta().size);
@@ -152,6 +154,7 @@ impl Flush {
                 discard_rejected(error, &tables);
                 discard_rejected_segment(error, segment.as_ref());
             })?;
+            flushing.end();
             core.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
             core.background_io.note(written);
             core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
@@ -170,6 +173,8 @@ struct Written {
     born: RecordNotes,
     /// The operands that went to buckets.
     segment: Option<Segment>,
+    /// Held until they are published.
+    flushing: Flushing,
 }
 
 /// About this many flushed keys are looked up in tables, to learn how much older versions the flush hides.
@@ -278,7 +283,7 @@ impl Core {
         };
         let Noted { source, born, sample, .. } = noted;
         let finished = source.finish();
-        let segment = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
+        let (segment, flushing) = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
         let found = sample.iter().filter(is_there).count() as u64;
         self.work.space.note_sample(found, sample.len() as u64);
         for table in &tables {
@@ -286,7 +291,7 @@ impl Core {
             let bases = table.meta().entries.saturating_sub(table.meta().deltas);
             table.note_covering(bases * found / (sample.len() as u64).max(1));
         }
-        Ok(Written { tables, born, segment })
+        Ok(Written { tables, born, segment, flushing })
     }
 
     /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`

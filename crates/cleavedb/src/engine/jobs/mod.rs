@@ -14,6 +14,7 @@ pub(crate) mod build_run;
 pub(crate) mod seal;
 pub(crate) mod merge_runs;
 pub(crate) mod route;
+pub(crate) mod write_through;
 pub(crate) mod delta_segment;
 pub(crate) mod operands;
 pub(crate) mod rewrite_buckets;

@@ -14,7 +14,7 @@ use crate::levels::point_reads::OneKey;
 /// Compacts the operands of one key after the other.
 pub(crate) struct Operands<'a> {
     core: &'a Core,
-    horizon: &'a JobHorizon,
+    pub horizon: &'a JobHorizon,
     /// Looks for a covering base of every key, also if it has a single operand.
     is_thorough: bool,
     /// The newest base on whose evidence an operand was dropped.
@@ -25,12 +25,8 @@ pub(crate) struct Operands<'a> {
 
 /// What all other layers of a view hold of a key at or below `snapshot`.
 pub(crate) fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Result<KeyVersions> {
-    let layers = match view.layers().split_last() {
-        Some((last, others)) if last.is_ageless() => others,
-        _ => view.layers(),
-    };
     let mut versions = KeyVersions::default();
-    collect_versions(layers, key, snapshot, &mut OneKey::default(), &mut versions)?;
+    collect_versions(view.layers_beside_buckets(), key, snapshot, &mut OneKey::default(), &mut versions)?;
     Ok(versions)
 }
 

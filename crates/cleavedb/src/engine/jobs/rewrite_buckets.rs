@@ -20,6 +20,7 @@ use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_director
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::operands::Operands;
 use crate::engine::jobs::outcome::Outcome;
+use crate::engine::jobs::write_through::RewrittenLists;
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::view::View;
@@ -31,6 +32,9 @@ use crate::levels::table::Table;
 
 /// Due when a bucket is full, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+
+/// Lists for the operand cache take at most this part of the memory for jobs until they are published.
+const LISTS_PART: usize = 16;
 
 /// Rewrites buckets.
 struct RewriteBuckets {
@@ -167,6 +171,7 @@ impl Job for RewriteBuckets {
 /// What a run of the job has come to.
 struct Rewritten {
     segment: Option<Segment>,
+    lists: RewrittenLists,
     change: Change,
     /// The newest base on whose evidence operands were dropped.
     evidence: Seqno,
@@ -185,7 +190,8 @@ impl RewriteBuckets {
             }
         }
         let horizon = core.job_horizon();
-        let Rewritten { segment, change, evidence, waits_for_snapshot } = self.rewrite(core, &horizon, &directory)?;
+        let rewritten = self.rewrite(core, &horizon, &directory)?;
+        let Rewritten { segment, lists, change, evidence, waits_for_snapshot } = rewritten;
         let after = directory.apply(&change);
         let used = after.segments();
         let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
@@ -215,6 +221,9 @@ impl RewriteBuckets {
         });
         Ok(outcome.then(move |core, installed| {
             installed.inspect_err(|error| discard_rejected_segment(error, segment.as_ref()))?;
+            if let Some(segment) = segment {
+                lists.publish(segment.table.meta().id);
+            }
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
             let mut memory = core.upkeep.lock();
             memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
@@ -225,6 +234,7 @@ impl RewriteBuckets {
 
     fn rewrite(&self, core: &Core, horizon: &JobHorizon, directory: &Directory) -> Result<Rewritten> {
         let mut writer = SegmentWriter::new(core);
+        let mut lists = RewrittenLists::new(core, core.settings.tuning.job_bytes / LISTS_PART);
         let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
         let mut removed = Vec::new();
         let (mut evidence, mut waits_for_snapshot, mut count) = (Seqno::ZERO, false, directory.buckets().len());
@@ -239,7 +249,7 @@ impl RewriteBuckets {
             removed.extend(others.iter().map(|bucket| bucket.lower.clone()));
             let is_thorough = matches!(upkeep, Upkeep::Fold(_));
             let mut operands = Operands::new(core, horizon, is_thorough);
-            self.rewrite_one(core, horizon, buckets, &mut operands, &mut writer, &mut count)?;
+            self.rewrite_one(core, buckets, &mut operands, (&mut writer, &mut lists), &mut count)?;
             evidence = evidence.max(operands.evidence);
             waits_for_snapshot |= operands.waits_for_snapshot;
         }
@@ -249,24 +259,23 @@ impl RewriteBuckets {
         }
         let written = segment.as_ref().map(|segment| segment.table.meta().id);
         let change = directory.without_empty(Change { removed, set: set.into_iter().collect() }, written);
-        Ok(Rewritten { segment, change, evidence, waits_for_snapshot })
+        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot })
     }
 
     /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.
     fn rewrite_one(
         &self,
         core: &Core,
-        horizon: &JobHorizon,
         buckets: &[Arc<Bucket>],
         operands: &mut Operands<'_>,
-        writer: &mut SegmentWriter<'_>,
+        (writer, lists): (&mut SegmentWriter<'_>, &mut RewrittenLists),
         count: &mut usize,
     ) -> Result<()> {
         let sizes = core.settings.tuning.bucket_sizes();
         let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
         let mut lower = first.lower.clone();
         let (mut part, mut rest) = (0, buckets.iter().map(|bucket| bucket.bytes()).sum::<u64>());
-        let Some(source) = horizon.view.buckets() else { return Ok(()) };
+        let Some(source) = operands.horizon.view.buckets() else { return Ok(()) };
         let mut cursor = BucketCursor::new(source.clone(), false).until(last);
         cursor.seek(&first.lower, Stamp::NEWEST)?;
         let mut before: Option<Vec<u8>> = None;
@@ -284,6 +293,7 @@ impl RewriteBuckets {
             for (stamp, payload) in &kept {
                 writer.add(&lower, &key, *stamp, payload)?;
             }
+            lists.note(&key, &kept);
             core.limit_io(2 * bytes);
             before = Some(key);
         }

@@ -69,7 +69,7 @@ impl Core {
 
     /// The file that holds the payload of a version, and the address in it. `None` if the payload was in memory and is
     /// now set in `version`, or if it must be fetched alone.
-    fn locate_separated(
+    pub(super) fn locate_separated(
         &self,
         view: &View,
         full: &[u8],

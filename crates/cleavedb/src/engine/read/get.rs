@@ -4,7 +4,9 @@
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
+use crate::cache::operand_cache::OperandList;
 use crate::cache::value_cache::ValueEntry;
+use crate::engine::buckets::Buckets;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
@@ -30,13 +32,32 @@ impl Core {
         self.check_read(keyspace, key)?;
         let full = full_key(keyspace.record.id, key);
         let mut versions = KeyVersions::default();
-        let mut tables = OneKey::with_values(&self.memory.value_cache);
-        let read = collect_versions(view.layers_of(keyspace.record.kind), &full, seqno, &mut tables, &mut versions)
-            .and_then(|()| {
-                let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
-                self.value_of(view, keyspace, &full, &versions, Some(&cached))
-            });
+        let mut tables = OneKey::with_values(&self.memory.value_cache).with_operands(&self.memory.operands);
+        let layers = view.layers_of(keyspace.record.kind);
+        let read = match view.buckets().filter(|buckets| buckets.wants_segments(&full, &self.memory.operands)) {
+            Some(buckets) => self.collect_together(view, buckets, &full, seqno, (&mut tables, &mut versions)),
+            None => collect_versions(layers, &full, seqno, &mut tables, &mut versions),
+        };
+        let read = read.and_then(|()| {
+            if let Some(list) = tables.take_operands() {
+                self.cache_operands(&full, list);
+            }
+            let cached = CachedValue { found: tables.into_cached(), table: versions.base_table() };
+            self.value_of(view, keyspace, &full, &versions, Some(&cached))
+        });
         self.unless_closed(read)
+    }
+
+    /// Caches the operands of a key that were read from segments.
+    pub(crate) fn cache_operands(&self, full: &[u8], list: OperandList) {
+        let operands = &self.memory.operands;
+        operands.note_miss();
+        let at = list.at();
+        operands
+            .insert_read(full, list, || Buckets::newest_segment(&self.published.view().directory, full) == Some(at));
+        if self.memory.operand_balance.note_miss() && self.caches_want_balance() {
+            self.work.wake();
+        }
     }
 
     /// Rejects reads of a closed database, of a dropped or foreign keyspace, and of keys of invalid length. The caller

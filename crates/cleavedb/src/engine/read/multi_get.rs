@@ -63,7 +63,7 @@ impl Moment<'_> {
     /// Answers keys, given in key order, in rounds. A round answers the keys whose blocks are cached, then reads the
     /// blocks that the other keys need. The last step fetches the separated values.
     fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
-        let mut tables = ManyKeys::default();
+        let mut tables = ManyKeys::with_operands(&self.core.memory.operands);
         let mut separated: Vec<(Open<'a>, KeyVersions)> = Vec::new();
         while !open.is_empty() {
             let mut missing = Vec::new();
@@ -99,9 +99,12 @@ impl Moment<'_> {
     }
 
     /// The versions of one key, from memory and the block cache.
-    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys) -> Result<KeyVersions, Unanswered> {
+    fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys<'_>) -> Result<KeyVersions, Unanswered> {
         let mut versions = KeyVersions::default();
         collect_versions(self.view.layers_of(self.keyspace.record.kind), &key.full, self.seqno, tables, &mut versions)?;
+        if let Some(list) = tables.take_operands() {
+            self.core.cache_operands(&key.full, list);
+        }
         Ok(versions)
     }
 
