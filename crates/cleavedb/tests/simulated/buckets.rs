@@ -153,7 +153,7 @@ fn a_result_above_the_value_limit_fails_its_read_and_the_operands_stay() {
                 db.wait_for_background().unwrap();
                 let Err(Error::MergeFailed { message }) = large.get("key") else { panic!("the value is too large") };
                 assert!(message.contains("limit"), "{message}");
-                assert!(large.multi_get(&["key"])[0].is_err() && large.get("other").unwrap().is_none());
+                assert!(large.multi_get(["key"])[0].is_err() && large.get("other").unwrap().is_none());
                 assert_eq!(snapshot.get(&large, "key").unwrap().unwrap(), "base+1");
             }
             large.put("key", "small").unwrap();
