@@ -168,6 +168,7 @@ fn memory_as_json(memory: &MemoryStats) -> Value {
         "log_buffer_bytes": memory.log_buffer_bytes,
         "table_reader_bytes": memory.table_reader_bytes,
         "keyspace_bytes": memory.keyspace_bytes,
+        "bucket_bytes": memory.bucket_bytes,
         "value_list_bytes": memory.value_list_bytes,
         "pinned_bytes": memory.pinned_bytes,
     })

@@ -167,6 +167,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.operand_cache_bytes as u64, "operand cache"),
         (memory.table_reader_bytes as u64, "table readers"),
         (memory.keyspace_bytes as u64, "keyspaces"),
+        (memory.bucket_bytes as u64, "buckets of operands"),
         (memory.value_list_bytes as u64, "value file list"),
     ];
     let total = BinaryBytes(memory.total() as u64);

@@ -13,6 +13,9 @@ use crate::base::limits::KEYSPACE_PREFIX_BYTES;
 use crate::base::{FileId, Seqno, verify};
 use crate::format::buckets::{Extent, keyspace_of};
 
+/// Memory of a bucket without its bounds and extents, with the headers of its allocations.
+const BUCKET_BYTES: usize = size_of::<Bucket>() + 80;
+
 /// One key range of the delta store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
@@ -35,6 +38,11 @@ impl Bucket {
         self.extents.iter().map(|extent| extent.bytes).sum()
     }
 
+    /// Bytes that came since the bucket was last rewritten.
+    pub fn bytes_newer(&self) -> u64 {
+        self.extents.iter().rev().skip(1).map(|extent| extent.bytes).sum()
+    }
+
     /// Versions.
     pub fn entries(&self) -> u64 {
         self.extents.iter().map(|extent| extent.entries).sum()
@@ -47,6 +55,7 @@ pub struct Directory {
     buckets: Vec<Arc<Bucket>>,
     seqno_min: Option<Seqno>,
     seqno_max: Seqno,
+    memory_bytes: usize,
 }
 
 /// A change of some buckets, as an edit has it.
@@ -79,7 +88,12 @@ impl Directory {
         let extents = || buckets.iter().flat_map(|bucket| &bucket.extents);
         let seqno_min = extents().map(|extent| extent.seqno_min).min();
         let seqno_max = extents().map(|extent| extent.seqno_max).max().unwrap_or_default();
-        Directory { seqno_min, seqno_max, buckets }
+        let bytes = |bucket: &Arc<Bucket>| {
+            let bounds = bucket.lower.len() + bucket.upper.as_ref().map_or(0, Vec::len);
+            BUCKET_BYTES + bounds + bucket.extents.len() * size_of::<Extent>()
+        };
+        let memory_bytes = 2 * buckets.iter().map(bytes).sum::<usize>();
+        Directory { seqno_min, seqno_max, memory_bytes, buckets }
     }
 
     /// The directory after a change. O(buckets).
@@ -134,6 +148,11 @@ impl Directory {
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Bucket>> {
         let index = self.buckets.partition_point(|bucket| &bucket.lower[..] <= key).checked_sub(1)?;
         Some(&self.buckets[index]).filter(|bucket| bucket.ends_after(key))
+    }
+
+    /// Memory of the buckets and their lists of extents, here and in the manifest. O(1).
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// The buckets that overlap the keys from `start` up to, not including, `end`, as a range of [`Directory::buckets`].
@@ -192,6 +211,7 @@ mod tests {
         assert_eq!(found(0, "a"), None);
         assert_eq!(directory.seqnos(), Some((Seqno(1), Seqno(8))));
         assert_eq!(directory.segments(), BTreeSet::from([FileId(2), FileId(4)]));
+        assert!(Directory::default().memory_bytes() == 0 && directory.memory_bytes() > 6 * size_of::<Bucket>());
     }
 
     #[test]

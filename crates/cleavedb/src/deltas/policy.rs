@@ -15,6 +15,10 @@ const FIRST_FILL_PERCENT: u64 = 5;
 const NEW_ONE_IN: u64 = 4;
 /// A job rewrites at most this many times the size of a full bucket, so that flushes wait for it only shortly.
 const JOB_BUCKETS: u64 = 16;
+/// Writers into a bucket wait once this many times the size of a full one came to it since it was last rewritten...
+const OVERGROWN_AT: u64 = 4;
+/// ...twice as long for each one more, up to 2 to this power times.
+const DOUBLINGS_MAX: u64 = 3;
 /// A key with more operands than this that cannot be combined is folded when its bucket is rewritten.
 pub const OPERANDS_MAX: usize = 32;
 
@@ -151,6 +155,13 @@ fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSi
     }
 }
 
+/// How long a write into a bucket waits, in units of the shortest wait, if the bucket got `bytes_newer` since it was last
+/// rewritten: its upkeep cannot follow. 0 in an ordinary bucket.
+pub fn wait_units(bytes_newer: u64, sizes: BucketSizes) -> u32 {
+    let over = (bytes_newer / sizes.bytes_max.max(1)).checked_sub(OVERGROWN_AT);
+    over.map_or(0, |over| 1 << over.min(DOUBLINGS_MAX))
+}
+
 /// Assigns the operands of a flush, in the order of their keys, to buckets. A bucket without any is cut into several.
 pub struct Filling<'a> {
     directory: &'a Directory,
@@ -279,6 +290,15 @@ mod tests {
         // A job is small, but has something to do.
         let large = BucketFigures { bytes: 9000, extents: 3, ..bucket() };
         assert_eq!(choose(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);
+    }
+
+    #[test]
+    fn writers_wait_for_a_bucket_that_its_upkeep_cannot_follow() {
+        for (bytes_newer, units) in
+            [(0, 0), (3999, 0), (4000, 1), (4999, 1), (5000, 2), (6500, 4), (7000, 8), (90_000, 8)]
+        {
+            assert_eq!(wait_units(bytes_newer, SIZES), units, "{bytes_newer}");
+        }
     }
 
     #[test]

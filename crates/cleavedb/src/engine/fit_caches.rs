@@ -45,7 +45,10 @@ impl Core {
         // fragmented by many small blocks cannot be reused completely for large buffers.
         let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
         let logs = self.logs.buffer_bytes(tuning);
-        let lists = self.readers.resident.get() + self.keyspaces.bytes() + value_list_bytes(&view.values);
+        let lists = self.readers.resident.get()
+            + self.keyspaces.bytes()
+            + value_list_bytes(&view.values)
+            + view.directory.memory_bytes();
         let others = logs + jobs - lent + front + lists + self.memory.staging.get();
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
@@ -130,6 +133,7 @@ impl Core {
             table_reader_bytes: self.readers.resident.get(),
             keyspace_bytes: self.keyspaces.bytes(),
             value_list_bytes: value_list_bytes(&view.values),
+            bucket_bytes: view.directory.memory_bytes(),
             operand_cache_bytes: self.memory.operands.weight() as usize,
             operand_cache_bytes_max: self.memory.operands.capacity() as usize,
             pinned_bytes: cache.pinned_bytes() + pinned_values + self.memory.scans.get() + old_run_bytes,

@@ -69,6 +69,10 @@ pub struct MemoryStats {
     #[n(14)]
     #[cbor(default)]
     pub operand_cache_bytes_max: usize,
+    /// The directory of the buckets of merge operands.
+    #[n(15)]
+    #[cbor(default)]
+    pub bucket_bytes: usize,
 }
 
 impl MemoryStats {
@@ -84,6 +88,7 @@ impl MemoryStats {
             + self.table_reader_bytes
             + self.keyspace_bytes
             + self.value_list_bytes
+            + self.bucket_bytes
     }
 }
 

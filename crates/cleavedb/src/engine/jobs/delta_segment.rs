@@ -13,15 +13,11 @@ use crate::deltas::directory::{Change, Directory};
 use crate::deltas::policy::Filling;
 use crate::engine::core::Core;
 use crate::engine::jobs::write_through::FlushThrough;
+use crate::engine::tuning::sizes::{SEGMENT_PAGE_BYTES, SEGMENT_WRITE_BYTES};
 use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL};
 use crate::format::edit::Edit;
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::table::Table;
-
-/// Data blocks of a segment are cut at this size, so that a read of few operands reads little.
-const PAGE_BYTES: usize = 4 << 10;
-/// A segment is written in pieces of this size, since a flush writes tables beside it.
-const WRITE_BYTES: usize = 64 << 10;
 
 /// A segment that was written and synced, and what lies in it.
 pub(crate) struct Segment {
@@ -68,10 +64,10 @@ impl<'a> SegmentWriter<'a> {
         let (core, settings) = (self.core, &self.core.settings);
         let key = core.new_file(FileKind::Table, core.dirs.of_new(FileKind::Table))?;
         let options = TableOptions {
-            block_size: settings.block_size.min(PAGE_BYTES),
+            block_size: settings.block_size.min(SEGMENT_PAGE_BYTES),
             filter_bits: settings.filter_bits,
             compression: settings.compression_at(0),
-            write_bytes: settings.tuning.write_bytes.min(WRITE_BYTES),
+            write_bytes: settings.tuning.write_bytes.min(SEGMENT_WRITE_BYTES),
             access: core.readers.access_in(key.dir),
         };
         let bytes = TableOptions::builder_bytes(options.block_size, options.filter_bits, options.write_bytes);

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::base::key_versions::KeyVersion;
 use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
 use crate::deltas::directory::{Bucket, Change, Directory};
-use crate::deltas::policy::{BucketFigures, Upkeep, choose};
+use crate::deltas::policy::{BucketFigures, Upkeep, choose, wait_units};
 use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -45,6 +45,9 @@ struct RewriteBuckets {
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let view = &look.view;
+    if view.directory.buckets().is_empty() {
+        core.pacer.has_overgrown.store(false, Ordering::Relaxed);
+    }
     if view.directory.buckets().is_empty()
         || state.has(Sole::Buckets)
         || !state.shortages.may_try(Need::Compaction, look.now)
@@ -97,7 +100,7 @@ impl Core {
                 keyspace,
                 extents: bucket.extents.len(),
                 bytes: bucket.bytes(),
-                bytes_newer: bucket.extents.iter().rev().skip(1).map(|extent| extent.bytes).sum(),
+                bytes_newer: bucket.bytes_newer(),
                 is_dropped,
                 leaves: leaves && !bucket.extents.is_empty() && !was_tried(),
                 may_fold: !now.writers_wait,
@@ -106,7 +109,10 @@ impl Core {
             });
         }
         mark_sparse(view, &mut figures);
-        let due = choose(&figures, self.settings.tuning.bucket_sizes());
+        let sizes = self.settings.tuning.bucket_sizes();
+        let due = choose(&figures, sizes);
+        let is_overgrown = |of: &BucketFigures| !of.is_blocked && wait_units(of.bytes_newer, sizes) > 0;
+        self.pacer.has_overgrown.store(figures.iter().any(is_overgrown), Ordering::Relaxed);
         if due.is_empty() {
             memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
         }

@@ -206,5 +206,9 @@ fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &
         let name = keyspace.record.operator.as_deref().unwrap_or("(none)");
         return Err(failed(format!("merge operator {name:?} is not registered")));
     };
-    full_merge(&**operator, key, base, operands).map(Slice::owned).map_err(failed)
+    let value = full_merge(&**operator, key, base, operands).and_then(|value| match value.len() {
+        len if len < limits::VALUE_BYTES_LIMIT => Ok(Slice::owned(value)),
+        len => Err(format!("the merged value has {len} B; the limit is {} B", limits::VALUE_BYTES_LIMIT)),
+    });
+    value.map_err(failed)
 }

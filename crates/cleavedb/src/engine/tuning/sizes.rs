@@ -9,7 +9,7 @@
 //! | log buffers: the ring (2, rounded down to a power of two), and half as much in chunk buffers | 3 |
 //! | front: index tables and runs (8), and the index table that is still filled while writers are stopped | 9 |
 //! | merging: the run built from an index table (1), and the one merged from other runs (a flush, 4) | 5 |
-//! | jobs: values fetched by a flush, bytes read ahead, table builders, blocks under compaction | 6, more for large blocks |
+//! | jobs: values fetched by a flush, bytes read ahead, builders of tables and delta segments, blocks under compaction | 6, more for large blocks |
 //! | the rest: table readers, keyspaces, and the caches, which also get unused memory of the front, up to 16 | 9 |
 
 use std::time::Duration;
@@ -31,6 +31,10 @@ use crate::values::placement::range::RangePlacement;
 use crate::values::placement::{Placement, VictimPolicy};
 
 const MIB: usize = 1 << 20;
+/// Data blocks of a delta segment are cut at this size, so that a read of few operands reads little.
+pub(crate) const SEGMENT_PAGE_BYTES: usize = 4 << 10;
+/// A delta segment is written in pieces of this size, since a flush writes tables beside it.
+pub(crate) const SEGMENT_WRITE_BYTES: usize = 64 << 10;
 /// Memory of a compaction cursor beside its data block: top index, index partition, and their read buffers.
 const CURSOR_BYTES: usize = 28 << 10;
 /// With less memory, a flush would read the log in small pieces.
@@ -244,7 +248,7 @@ impl Tuning {
             hl0_compact_tables: 4,
             hl0_stop_tables: HL0_STOP_TABLES,
             close_flush_bytes: 4 * MIB as u64,
-            bucket_bytes: 256 << 10,
+            bucket_bytes: (budget as u64 / BUCKETS_IN_BUDGET).clamp(BUCKET_BYTES_MIN, BUCKET_BYTES_MAX),
             bucket_extents_max: 8,
             buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
@@ -266,7 +270,8 @@ impl Tuning {
         let part = budget / 32;
         let read_ahead_bytes = tuning.read_ahead_bytes;
         let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
-        let least = |tables| read_ahead_bytes + 2 * builder + compaction_bytes(block_size, tables) + FETCH_ROOM_MIN;
+        let builders = 2 * builder + segment_builder_bytes(block_size, filter_bits, tuning.write_bytes);
+        let least = |tables| read_ahead_bytes + builders + compaction_bytes(block_size, tables) + FETCH_ROOM_MIN;
         let jobs_max = budget.checked_sub(tuning.beside_jobs() + tuning.cache_bytes_min)?;
         // Inline values larger than blocks take memory too, so a small budget allows fewer tables.
         let tables_max = (budget / MIB * 3 / 4).clamp(HL0_STOP_TABLES_MIN, HL0_STOP_TABLES);
@@ -449,6 +454,12 @@ fn compaction_bytes(block_size: usize, tables: usize) -> usize {
     (tables + 3) * (block_size + CURSOR_BYTES) + block_size
 }
 
+/// Memory of the builder of a delta segment, which a flush has beside that of its tables.
+fn segment_builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize) -> usize {
+    let (page, write) = (block_size.min(SEGMENT_PAGE_BYTES), write_bytes.min(SEGMENT_WRITE_BYTES));
+    TableOptions::builder_bytes(page, filter_bits, write)
+}
+
 impl Tuning {
     /// Memory limit for the records whose liveness value GC decides together.
     pub(crate) fn judged_bytes_max(&self) -> usize {
@@ -508,6 +519,11 @@ impl Tuning {
     }
 }
 
+/// A bucket is at most this part of the memory budget...
+const BUCKETS_IN_BUDGET: u64 = 256;
+/// ...within these bounds (KDSep: 256 KiB): in less memory, a job holds less, and a read of a cold bucket evicts less.
+const BUCKET_BYTES_MIN: u64 = 64 << 10;
+const BUCKET_BYTES_MAX: u64 = 256 << 10;
 /// There is a bucket for this many bytes of the memory budget: with 256 MiB as many as hold 1 GiB of operands.
 const BUCKET_PART_BYTES: usize = 64 << 10;
 /// Upper bound of [`Tuning::buckets_max`] for any budget (KDSep: 32,768).
@@ -543,7 +559,8 @@ mod tests {
                     assert!(idle + tuning.cache_bytes <= budget * MIB);
                     let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
                     let compaction = builder + compaction_bytes(block_size, tuning.hl0_stop_tables);
-                    let flush = builder + tuning.fetch_bytes / 3 * 4;
+                    let segment = segment_builder_bytes(block_size, filter_bits, tuning.write_bytes);
+                    let flush = builder + segment + tuning.fetch_bytes / 3 * 4;
                     let jobs = flush + tuning.read_ahead_bytes + tuning.compactions_max * compaction;
                     assert!(jobs <= tuning.job_bytes, "{budget} MiB: jobs need {jobs} B: {tuning:?}");
                     assert!(4 * tuning.chunk_bytes <= tuning.ring_bytes && tuning.compactions_max >= 1);

@@ -57,6 +57,7 @@ impl Core {
         }
         let deadline = options.stall_max.map(|stall_max| now().saturating_add(stall_max));
         self.wait_for_room(batch.record_bytes(), deadline)?;
+        self.wait_for_buckets(batch, deadline)?;
         let seqno = self.commit(batch, deadline)?;
         match durability {
             Durability::Buffered => Ok(()),

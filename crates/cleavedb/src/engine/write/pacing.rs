@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    fn count_wait(&self, waited: Duration, stopped: bool) {
+    pub(super) fn count_wait(&self, waited: Duration, stopped: bool) {
         let counters = &self.counters;
         let us = waited.as_micros() as u64;
         if stopped {
