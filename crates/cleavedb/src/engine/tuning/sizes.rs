@@ -368,10 +368,11 @@ impl Tuning {
 
     /// True if an index table is to be sealed: it has its full size, or with its values in the log it has the size of a
     /// flush. Values that stay in the log count as well: index tables then stay small enough for the CPU caches, and
-    /// their runs are merged later.
+    /// their runs are merged later. A small one is enough if reads pass through many operands in it: in its run they are merged.
     pub(crate) fn is_full(&self, table: &IndexTable) -> bool {
         let bytes = table.bytes();
-        bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes
+        let is_slow = || bytes >= self.index_table_bytes / SLOW_TABLE_PART && table.is_slow_to_read();
+        bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes || is_slow()
     }
 
     /// Sizes so small that a few hundred operations cause seals, merges, flushes, compactions and log rotations.
@@ -508,6 +509,8 @@ impl Tuning {
     }
 }
 
+/// An index table that is slow to read is sealed once it has this part of its full size.
+const SLOW_TABLE_PART: usize = 64;
 /// There is a bucket for this many bytes of the memory budget: with 256 MiB as many as hold 1 GiB of operands.
 const BUCKET_PART_BYTES: usize = 64 << 10;
 /// Upper bound of [`Tuning::buckets_max`] for any budget (KDSep: 32,768).
