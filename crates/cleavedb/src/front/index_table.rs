@@ -28,6 +28,8 @@ use crate::sched::sync::{Mutex, RwLock};
 
 /// Pieces that are kept out of the main order: if there are more, a scan merges them into it.
 const RECENT_PIECES_MAX: usize = 8;
+/// To make a run of an index table takes about as long per version as reads that pass through this many operands.
+const PASSED_PER_ENTRY: usize = 8;
 /// A reader gets older versions of a key in parts of about this many bytes.
 const CHAIN_BYTES: usize = 256 << 10;
 /// Approximate number of versions sampled for [`IndexTable::marks`].
@@ -46,6 +48,8 @@ pub struct IndexTable {
     value_bytes: AtomicU64,
     kept_bytes: AtomicU64,
     entries: AtomicUsize,
+    /// How many older versions reads have passed through.
+    passed: AtomicUsize,
     seqno_min: AtomicU64,
     seqno_max: AtomicU64,
 }
@@ -146,6 +150,7 @@ impl IndexTable {
             value_bytes: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
             entries: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
             seqno_min: AtomicU64::new(u64::MAX),
             seqno_max: AtomicU64::new(0),
         }
@@ -176,6 +181,11 @@ impl IndexTable {
         self.entries.load(Ordering::Relaxed)
     }
 
+    /// Reads have passed through so many operands of popular keys that a run, which has these merged, would have been cheaper.
+    pub fn is_slow_to_read(&self) -> bool {
+        self.passed.load(Ordering::Relaxed) / PASSED_PER_ENTRY > self.len()
+    }
+
     /// True if nothing has been inserted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -199,7 +209,7 @@ impl IndexTable {
         });
         let mut next = head.map_or(0, |&number| number + 1);
         let mut chain = Chain::default();
-        let mut is_first = true;
+        let (mut is_first, mut passed) = (true, 0);
         while let Some(number) = next.checked_sub(1) {
             let (version, entry) = inner.version(number);
             next = entry.older;
@@ -215,12 +225,16 @@ impl IndexTable {
                 continue;
             }
             chain.push(version.stamp, version.payload);
+            passed += 1;
             let is_base = version.stamp.kind().is_some_and(Kind::is_base);
             if (is_base || chain.bytes.len() >= CHAIN_BYTES) && !chain.pass_on(visit) {
-                return;
+                break;
             }
         }
         chain.pass_on(visit);
+        if passed > 0 {
+            self.passed.fetch_add(passed, Ordering::Relaxed);
+        }
     }
 
     /// True if the table has range tombstones.

@@ -65,6 +65,32 @@ fn a_cursor_does_not_see_later_insertions() {
 }
 
 #[test]
+fn a_table_is_slow_to_read_once_reads_have_passed_through_many_operands() {
+    let table = IndexTable::new();
+    let full = [&[0, 0, 0, 1], &b"popular"[..]].concat();
+    for seqno in 1..=100 {
+        table.insert().add(&[0, 0, 0, 1], b"popular", Stamp::new(Seqno(seqno), Kind::Delta), b"operand", 0);
+    }
+    let read = |snapshot| {
+        let mut seen = Vec::new();
+        table.visit(&full, Seqno(snapshot), &mut |stamp, operand| {
+            assert_eq!(operand, b"operand"[..]);
+            seen.push(stamp.seqno().0);
+            seen.len() < 90
+        });
+        seen
+    };
+    assert_eq!(read(1), [1]);
+    assert!(!table.is_slow_to_read(), "only older versions count");
+    assert_eq!(read(50), (1..=50).rev().collect::<Vec<_>>());
+    for _ in 0..8 {
+        assert!(!table.is_slow_to_read());
+        assert_eq!(read(100), (11..=100).rev().collect::<Vec<_>>());
+    }
+    assert!(read(100).len() == 90 && table.is_slow_to_read());
+}
+
+#[test]
 fn point_reads_return_visible_versions_newest_first() {
     let (table, mut model) = (IndexTable::new(), Model::new());
     fill(&table, &mut model, 1, 3000);

@@ -373,10 +373,11 @@ impl Tuning {
 
     /// True if an index table is to be sealed: it has its full size, or with its values in the log it has the size of a
     /// flush. Values that stay in the log count as well: index tables then stay small enough for the CPU caches, and
-    /// their runs are merged later.
+    /// their runs are merged later. A small one is enough if reads pass through many operands in it: in its run they are merged.
     pub(crate) fn is_full(&self, table: &IndexTable) -> bool {
         let bytes = table.bytes();
-        bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes
+        let is_slow = || bytes >= self.index_table_bytes / SLOW_TABLE_PART && table.is_slow_to_read();
+        bytes >= self.index_table_bytes || bytes as u64 + table.value_bytes() >= self.flush_bytes || is_slow()
     }
 
     /// Sizes so small that a few hundred operations cause seals, merges, flushes, compactions and log rotations.
@@ -524,6 +525,8 @@ const BUCKETS_IN_BUDGET: u64 = 256;
 /// ...within these bounds (KDSep: 256 KiB): in less memory, a job holds less, and a read of a cold bucket evicts less.
 const BUCKET_BYTES_MIN: u64 = 64 << 10;
 const BUCKET_BYTES_MAX: u64 = 256 << 10;
+/// An index table that is slow to read is sealed once it has this part of its full size.
+const SLOW_TABLE_PART: usize = 64;
 /// There is a bucket for this many bytes of the memory budget: with 256 MiB as many as hold 1 GiB of operands.
 const BUCKET_PART_BYTES: usize = 64 << 10;
 /// Upper bound of [`Tuning::buckets_max`] for any budget (KDSep: 32,768).
@@ -540,66 +543,5 @@ const SORTED_BYTES_MAX: usize = 64 << 20;
 const JUDGED_BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_every_budget_do_not_exceed_it() {
-        for budget in [16, 17, 20, 31, 32, 33, 48, 64, 100, 128, 255, 256, 400, 512, 1024, 4096, 1 << 16] {
-            for block_size in [512, 4096, 64 << 10, 1 << 20] {
-                for (threads, filter_bits) in [(1, 0), (2, 10), (64, 64)] {
-                    let Ok(tuning) = Tuning::for_options(budget * MIB, block_size, filter_bits, threads) else {
-                        assert!(budget <= 64 && block_size == 1 << 20, "{budget} MiB, blocks of {block_size} B");
-                        continue;
-                    };
-                    let all = tuning.beside_jobs() + tuning.job_bytes + tuning.cache_bytes_min;
-                    assert!(all <= budget * MIB, "{budget} MiB: {tuning:?}");
-                    // While the front is empty the caches have their full size.
-                    let idle = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
-                    assert!(idle + tuning.cache_bytes <= budget * MIB);
-                    let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
-                    let compaction = builder + compaction_bytes(block_size, tuning.hl0_stop_tables);
-                    let segment = segment_builder_bytes(block_size, filter_bits, tuning.write_bytes);
-                    let flush = builder + segment + tuning.fetch_bytes / 3 * 4;
-                    let jobs = flush + tuning.read_ahead_bytes + tuning.compactions_max * compaction;
-                    assert!(jobs <= tuning.job_bytes, "{budget} MiB: jobs need {jobs} B: {tuning:?}");
-                    assert!(4 * tuning.chunk_bytes <= tuning.ring_bytes && tuning.compactions_max >= 1);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn logs_and_ring_grow_with_the_data_up_to_their_largest_size() {
-        for budget in [16, 100, 256, 4096] {
-            let tuning = Tuning::for_budget(budget * MIB);
-            let mut before = (0, 0);
-            for stored in (0..40).map(|shift| (1_u64 << shift) - 1) {
-                let log = tuning.log_bytes_for(stored);
-                let ring = tuning.ring_bytes_for(log);
-                assert!((log, ring) >= before && log <= tuning.log_bytes && ring <= tuning.ring_bytes);
-                assert!(
-                    log <= (stored / 32).max((stored / 2).min(SMALL_LOG_BYTES)).max(MIB as u64)
-                        && ring as u64 <= log / 4
-                );
-                assert!(4 * tuning.chunk_bytes_for(ring) <= ring && ring.is_power_of_two());
-                before = (log, ring);
-            }
-            assert_eq!(before, (tuning.log_bytes, tuning.ring_bytes));
-        }
-        assert_eq!(Tuning::tiny().log_bytes_for(0), Tuning::tiny().log_bytes);
-        assert_eq!(Tuning::tiny().ring_bytes_for(64 << 10), Tuning::tiny().ring_bytes);
-    }
-
-    #[test]
-    fn the_error_for_a_budget_too_small_states_the_least_sufficient_one() {
-        let refused = |budget| match Tuning::for_options(budget, 1 << 20, 10, 2) {
-            Err(Error::InvalidInput { message }) => Some(message),
-            _ => None,
-        };
-        let message = refused(16 * MIB).unwrap();
-        let least: usize = message.rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(refused(least).is_none() && refused(least - MIB).is_some(), "{message}");
-        assert!(least <= 64 * MIB, "{message}");
-    }
-}
+#[path = "sizes_test.rs"]
+mod tests;
