@@ -102,7 +102,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
     let size = ["--records", "300", "--operations", "520", "--rate", "200"];
     let places = ["--dir", &path("stores"), "--json", &runs];
     bench(&[&["run", "--workload", "fillrandom,ycsb-a"], &size[..], &places].concat());
-    bench(&["paper", "kdsep", "--json", &paper]);
+    bench(&["paper", "rexio", "--scale", "0.00001", "--json", &paper]);
     bench(&["report", &runs, &paper, "--out", page.to_str().unwrap()]);
 
     let html = fs::read_to_string(&page).unwrap();
