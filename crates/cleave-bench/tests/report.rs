@@ -119,7 +119,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
             assert_eq!(charts, 2, "{chart}, once for each workload");
         }
         assert!(loaded.dom.contains("cleave: peak"), "space at its peak");
-        assert!(loaded.dom.contains("waits for the delta store") && loaded.dom.contains("How to reproduce"));
+        assert!(loaded.dom.contains("waits for hash keyspaces") && loaded.dom.contains("How to reproduce"));
     }
 }
 
