@@ -43,6 +43,7 @@ const WORKLOADS: &[(&str, &[(&str, f64)])] = &[
     ("kvaccel-b", &[("update", 90.0), ("read", 10.0)]),
     ("kvaccel-c", &[("update", 80.0), ("read", 20.0)]),
     ("kvaccel-d", &[("scan", 100.0)]),
+    ("kdsep-w3", &[("update", 50.0), ("merge", 50.0)]),
     ("mixed", &[("read", 70.0), ("update", 20.0), ("delete", 5.0), ("scan", 5.0)]),
     ("settle", &[("settle", 100.0)]),
 ];
