@@ -107,7 +107,7 @@ impl BlockBuilder {
     }
 
     /// The packed layout and the bytes of the entries in it; `None` if packing does not make the block smaller.
-    fn layout(&self) -> Option<(PackedLayout, usize)> {
+    fn layout(&self) -> Option<(&PackedLayout, usize)> {
         self.packer.as_ref().and_then(Packer::layout).filter(|(_, bytes)| *bytes < self.bytes.len())
     }
 
@@ -130,7 +130,10 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Vec<u8> {
         let size = self.size_estimate();
         let (mut block, flag) = match self.layout() {
-            Some((layout, _)) => (layout.pack(&self.bytes, &mut self.restarts, size), PACKED),
+            Some((layout, _)) => {
+                let layout = *layout;
+                (layout.pack(&self.bytes, &mut self.restarts, size), PACKED)
+            }
             None => {
                 // A copy, so that the builder keeps its buffer for the next block.
                 let mut block = Vec::with_capacity(size);

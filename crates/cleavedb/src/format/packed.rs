@@ -185,12 +185,15 @@ fn is_separated(stamp: Stamp) -> bool {
     stamp.kind().is_some_and(Kind::is_address)
 }
 
-/// Collects minima and maxima while a block is filled, to compute its packed layout.
+/// Collects minima and maxima while a block is filled, to compute its packed layout. Builders ask for the layout after each
+/// entry, so it is kept: most entries do not change it.
 pub(super) struct Packer {
     /// Minimum and maximum of each column.
     ranges: [(u64, u64); COLUMNS],
     /// The length of all keys, if they have the same length.
     key_len: Option<usize>,
+    /// The layout for these, and its encoded length; `None` if a row would be too wide.
+    layout: Option<(PackedLayout, usize)>,
     entries: usize,
     addresses: usize,
     /// Bytes of the entries without rows and without lengths of key suffixes.
@@ -205,6 +208,7 @@ impl Default for Packer {
         Packer {
             ranges: [(u64::MAX, 0); COLUMNS],
             key_len: None,
+            layout: None,
             entries: 0,
             addresses: 0,
             other_bytes: 0,
@@ -222,28 +226,36 @@ impl Packer {
             return;
         };
         let stored = if has_address { COLUMNS } else { STAMP_COLUMNS };
+        let common_len = if self.entries == 0 { Some(key_len) } else { self.key_len.filter(|&len| len == key_len) };
+        let mut is_changed = common_len != self.key_len;
         for (range, number) in self.ranges.iter_mut().zip(numbers).take(stored) {
+            is_changed |= number < range.0 || number > range.1;
             *range = (range.0.min(number), range.1.max(number));
         }
-        self.key_len = if self.entries == 0 { Some(key_len) } else { self.key_len.filter(|&len| len == key_len) };
+        self.key_len = common_len;
         self.entries += 1;
         self.addresses += has_address as usize;
+        if is_changed && self.addresses > 0 {
+            self.layout = self.widest().map(|layout| (layout, layout.encoded_bytes()));
+        }
         self.suffix_len_bytes += varint::len((key_len - shared) as u64);
         let value_bytes = if has_address { 0 } else { varint::len(value.len() as u64) + value.len() };
         self.other_bytes += varint::len(shared as u64) + key_len - shared + value_bytes;
     }
 
-    /// The layout for the entries so far, and their packed size in bytes without restart points; `None` if there is no
-    /// address among them or they cannot be packed.
-    pub fn layout(&self) -> Option<(PackedLayout, usize)> {
-        if self.is_unpackable || self.addresses == 0 {
-            return None;
-        }
+    /// The layout for the minima and maxima so far; `None` if a row would be too wide.
+    fn widest(&self) -> Option<PackedLayout> {
         let bits = self.ranges.map(|(smallest, largest)| (u64::BITS - (largest - smallest).leading_zeros()) as u8);
-        let layout = PackedLayout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))?;
+        PackedLayout::new(self.key_len.unwrap_or(0), bits, self.ranges.map(|(smallest, _)| smallest))
+    }
+
+    /// The layout for the entries so far, and their packed size in bytes without restart points; `None` if there is no
+    /// address among them or they cannot be packed. O(1).
+    pub fn layout(&self) -> Option<(&PackedLayout, usize)> {
+        let (layout, encoded_bytes) = self.layout.as_ref().filter(|_| !self.is_unpackable)?;
         let suffix_len_bytes = if layout.key_len == 0 { self.suffix_len_bytes } else { 0 };
         let entries = self.other_bytes + suffix_len_bytes + self.entries * layout.row_bytes;
-        Some((layout, layout.encoded_bytes() + entries))
+        Some((layout, encoded_bytes + entries))
     }
 }
 

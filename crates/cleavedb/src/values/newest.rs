@@ -96,6 +96,25 @@ impl SeenRecords {
         }
     }
 
+    /// Makes the order that of keys: the first eight bytes of each after those that all of them share. To be called before
+    /// each judgement, as a new key may share fewer. O(bytes of keys).
+    pub fn order_by_key(&mut self) {
+        let keys = &self.keys;
+        let key = |seen: &SeenRecord| &keys[seen.key.start as usize..seen.key.end as usize];
+        let Some(first) = self.seen.first().map(key) else { return };
+        let shared = self.seen.iter().fold(first, |shared, seen| match key(seen).starts_with(shared) {
+            true => shared,
+            false => &shared[..shared.iter().zip(key(seen)).take_while(|(one, other)| one == other).count()],
+        });
+        let shared = shared.len();
+        for seen in &mut self.seen {
+            let rest = &keys[seen.key.start as usize + shared..seen.key.end as usize];
+            let (mut bytes, len) = ([0; 8], rest.len().min(8));
+            bytes[..len].copy_from_slice(&rest[..len]);
+            seen.order = u64::from_be_bytes(bytes);
+        }
+    }
+
     /// Sorts by key, newest version first, and marks a version dead if a newer base of its key is in the same
     /// snapshot stripe. O(n log n).
     pub fn judge(&mut self, snapshots: &[Seqno]) {
@@ -139,18 +158,7 @@ mod tests {
         let mut batch = SeenRecords::default();
         batch.reserve(records.len() as u64, 1 << 20);
         for (key, seqno, kind) in records {
-            let seen = SeenRecord {
-                order: group_hash(key.as_bytes()),
-                seqno: Seqno(*seqno),
-                kind: *kind,
-                key: 0..0,
-                file: 0,
-                offset: *seqno,
-                len: 10,
-                fate: Fate::Kept,
-                staged: None,
-            };
-            batch.add(key.as_bytes(), seen);
+            batch.add(key.as_bytes(), SeenRecord { order: group_hash(key.as_bytes()), ..record(*seqno, *kind) });
         }
         batch.judge(&snapshots.iter().map(|seqno| Seqno(*seqno)).collect::<Vec<_>>());
         let lives = batch.seen.iter().filter(|seen| seen.fate != Fate::Dead);
@@ -160,8 +168,32 @@ mod tests {
         living
     }
 
+    fn record(seqno: u64, kind: Kind) -> SeenRecord {
+        let (seqno, offset) = (Seqno(seqno), seqno);
+        SeenRecord { order: 0, seqno, kind, key: 0..0, file: 0, offset, len: 10, fate: Fate::Kept, staged: None }
+    }
+
     fn of(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
         pairs.iter().map(|(key, seqno)| (key.to_string(), *seqno)).collect()
+    }
+
+    #[test]
+    fn the_order_of_keys_is_that_of_the_bytes_behind_what_they_share() {
+        let orders = |keys: &[&[u8]]| {
+            let mut batch = SeenRecords::default();
+            keys.iter().for_each(|key| batch.add(key, SeenRecord { order: 7, ..record(3, Kind::Put) }));
+            batch.order_by_key();
+            batch.seen.iter().map(|seen| seen.order.to_be_bytes()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            orders(&[b"user-12", b"user-1", b"user-345678901"]),
+            [*b"12\0\0\0\0\0\0", *b"1\0\0\0\0\0\0\0", *b"34567890"]
+        );
+        assert_eq!(orders(&[b"same", b"same"]), [[0; 8]; 2]);
+        assert_eq!(orders(&[b"", b"\0", b"b"]), [[0; 8], [0; 8], *b"b\0\0\0\0\0\0\0"]);
+        assert!(orders(&[]).is_empty());
+        let keys: [&[u8]; 7] = [b"-", b"-a", b"-a\0", b"-a\0\0\0\0\0\0\0", b"-abcdefgh", b"-abcdefghi", b"-b"];
+        assert!(orders(&keys).into_iter().zip(keys).is_sorted());
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub trait Placement: Send + Sync {
         false
     }
 
-    /// The sort key of records; records with the same one are sorted by key.
+    /// The sort key of records before they are judged; records with the same one are sorted by key.
     fn order(&self, full_key: &[u8]) -> u64 {
         group_hash(full_key)
     }

@@ -67,13 +67,6 @@ fn parts(
 }
 
 #[test]
-fn order_by_first_bytes_then_key_is_key_order() {
-    let range = range(1000);
-    let keys: [&[u8]; 7] = [b"", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"abcdefgh", b"abcdefghi", b"b"];
-    assert!(keys.is_sorted_by_key(|key| (range.order(key), *key)));
-}
-
-#[test]
 fn borders_are_the_bounds_of_clusters() {
     let range = range(1000);
     assert_eq!(range.borders(&[log(1, 10, 5)]), Some(Vec::new()));

@@ -20,10 +20,18 @@ impl Collection<'_> {
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut batch = std::mem::take(&mut self.batch);
         self.count_memory(batch.memory_bytes());
-        batch.judge(&self.horizon.snapshots);
+        self.judge(&mut batch);
         batch.seen.retain(|seen| seen.fate != Fate::Dead);
         self.core.counters.value_records_moved.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         self.move_out(&batch)
+    }
+
+    /// Judges records read, and sorts them by key or hash.
+    pub(super) fn judge(&self, batch: &mut SeenRecords) {
+        if self.core.placement.keeps_key_order() {
+            batch.order_by_key();
+        }
+        batch.judge(&self.horizon.snapshots);
     }
 
     /// Writes the survivors, an extent for each group, hot and cold ones apart, and one on the fast tier for those that readers

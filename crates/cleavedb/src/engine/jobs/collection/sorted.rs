@@ -158,7 +158,9 @@ impl Collection<'_> {
     /// Drops records known to be dead and, if those are less than half, the upper half of the keys.
     fn narrow(&mut self, pass: &mut Pass) {
         let all = self.batch.seen.len();
-        self.batch.judge(&self.horizon.snapshots);
+        let mut batch = std::mem::take(&mut self.batch);
+        self.judge(&mut batch);
+        self.batch = batch;
         self.batch.retain(|_, seen| seen.fate != Fate::Dead);
         let batch = &self.batch;
         if batch.seen.len() > all / 2 {
