@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleavedb::testing::{SimDisk, Tuning, sleep};
-use cleavedb::{Db, DeltaPlacement, Error, KeyspaceOptions, MergeOperator, Options, Result};
+use cleavedb::testing::{self, SimDisk, Tuning, sleep};
+use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
 
 use crate::deltas::{Chain, calm, flushed, in_buckets, options, text};
-use crate::support::{in_world, open_with};
+use crate::support::{in_world, lose_power, open_with, taken};
 
 /// Point reads that found the operands of their key in the cache, and that did not.
 fn cache_figures(db: &Db) -> (u64, u64) {
@@ -247,4 +247,135 @@ fn a_bucket_that_outgrows_its_size_delays_only_those_who_merge_into_it() {
         lists.merge("hot", "2").unwrap();
         assert_eq!((db.stats().paced, text(&lists, "hot").as_deref()), (1, Some("put+1+2")));
     });
+}
+
+/// Three keys, each in a bucket of its own: what a user did to one of them, one after the other.
+struct History(Vec<[Option<String>; 3]>);
+
+const KEYS: [&str; 3] = ["a", "k", "m"];
+
+impl History {
+    fn change(&mut self, lists: &Keyspace, key: usize, to: Option<String>) {
+        let before = self.0.last().unwrap()[key].clone();
+        let mut after = self.0.last().unwrap().clone();
+        after[key] = to.clone();
+        self.0.push(after);
+        match (before, to) {
+            (Some(before), Some(to)) if to.starts_with(&before) => {
+                lists.merge(KEYS[key], &to[before.len() + 1..]).unwrap();
+            }
+            (None, Some(to)) => lists.merge(KEYS[key], to).unwrap(),
+            (_, None) => lists.delete(KEYS[key]).unwrap(),
+            (Some(_), Some(to)) => lists.put(KEYS[key], to).unwrap(),
+        }
+    }
+
+    fn merge(&mut self, lists: &Keyspace, key: usize, operand: &str) {
+        let before = self.0.last().unwrap()[key].clone();
+        let after = before.map_or_else(|| operand.to_owned(), |before| format!("{before}+{operand}"));
+        self.change(lists, key, Some(after));
+    }
+}
+
+fn all_of(lists: &Keyspace) -> [Option<String>; 3] {
+    KEYS.map(|key| text(lists, key))
+}
+
+/// Versions and range tombstones in tables, without those in segments.
+fn entries_in_levels(db: &Db) -> u64 {
+    db.stats().levels.iter().map(|level| level.entries + level.range_tombstones).sum()
+}
+
+/// Empties the bucket of `k` while that before it keeps its extent in the segment that both were flushed to, has the base of `k`
+/// leave the levels, and then has the bucket taken in. Checks that the operands of `k` that were dropped stay dead.
+fn absorb_an_emptied_bucket(db: &Db, by_range: bool, history: &mut History) {
+    let lists = db.open_keyspace("lists").unwrap();
+    let buckets = || db.stats().deltas.buckets;
+    let settle = |expected: &History| {
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(all_of(&lists), *expected.0.last().unwrap());
+    };
+    // One segment, in which each key has a bucket: the first operand of each fills a new bucket.
+    (0..3).for_each(|key| history.merge(&lists, key, &KEYS[key].repeat(1200)));
+    settle(history);
+    assert_eq!((buckets(), db.stats().deltas.segments), (3, 1));
+    // No bucket can be split, so the full one is folded, which empties it.
+    for number in 0..25 {
+        history.merge(&lists, 1, &format!("{number}{}", "x".repeat(1000)));
+    }
+    settle(history);
+    let stats = db.stats().deltas;
+    assert_eq!((stats.folds, stats.operands, stats.segments), (1, 2, 1), "{stats:?}");
+    assert_eq!(buckets(), 3, "the bucket before it selects from the segment that has the dropped operand");
+    // Nothing is left of the key: its tombstone covers nothing that a bucket holds, so it leaves the levels.
+    match by_range {
+        true => {
+            history.0.push(history.0.last().unwrap().clone());
+            history.0.last_mut().unwrap()[1] = None;
+            lists.delete_range("b".."l").unwrap();
+        }
+        false => history.change(&lists, 1, None),
+    }
+    settle(history);
+    db.compact_range(&lists, ..).unwrap();
+    settle(history);
+    assert_eq!(entries_in_levels(db), 2);
+    // The bucket after it is rewritten into a segment of its own: nothing may be taken in yet.
+    for number in 0..4 {
+        history.merge(&lists, 2, &format!("{number}{}", "m".repeat(900)));
+        settle(history);
+    }
+    let stats = db.stats().deltas;
+    assert_eq!((stats.rewrites, stats.segments, buckets()), (2, 2, 3), "{stats:?}");
+    // Once the bucket before it is rewritten, it takes in the empty one.
+    for number in 0..4 {
+        history.merge(&lists, 0, &format!("{number}{}", "a".repeat(100)));
+        settle(history);
+    }
+    assert_eq!(buckets(), 2, "{:?}", db.stats().deltas);
+    // An operand of the key meets no older one.
+    history.merge(&lists, 1, "new");
+    settle(history);
+    assert_eq!(text(&lists, "k").as_deref(), Some("new"));
+}
+
+#[test]
+fn an_emptied_bucket_taken_in_by_its_neighbour_brings_no_dropped_operand_back() {
+    for by_range in [false, true] {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let mut tuning = calm();
+            (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (20 << 10, 3, 5);
+            let db = open_with(&disk, options(), tuning.clone()).unwrap();
+            let lists = in_buckets(&db, "chain");
+            KEYS.iter().for_each(|key| lists.put(key, "base").unwrap());
+            db.flush().unwrap();
+            db.compact_range(&lists, ..).unwrap();
+            let images = lose_power(&disk);
+            let mut history = History(vec![KEYS.map(|_| Some("base".to_owned()))]);
+            absorb_an_emptied_bucket(&db, by_range, &mut history);
+            let images = taken(&disk, &images);
+            assert!(images.len() > 300, "{}", images.len());
+            for image in images.iter().step_by(7) {
+                let db = open_with(image, options(), tuning.clone()).unwrap();
+                let lists = db.open_keyspace("lists").unwrap();
+                let found = all_of(&lists);
+                assert!(history.0.contains(&found), "{found:?}");
+                // The work that the crash interrupted is done, and everything that can leave the levels does.
+                db.wait_for_background().unwrap();
+                db.compact_range(&lists, ..).unwrap();
+                assert_eq!(all_of(&lists), found);
+                (0..6).for_each(|_| flushed(&db, &[&|| lists.merge("a", "1").unwrap(), &|| ()]));
+                lists.merge("k", "again").unwrap();
+                flushed(&db, &[&|| ()]);
+                db.wait_for_background().unwrap();
+                db.compact_range(&lists, ..).unwrap();
+                let before = found[1].iter().map(|value| format!("{value}+")).collect::<String>();
+                assert_eq!(text(&lists, "k").unwrap(), before + "again");
+                db.close().unwrap();
+                assert!(testing::check(Arc::new(image.clone()), Path::new("/db"), &options()).unwrap().is_sound());
+            }
+        });
+    }
 }
