@@ -4,3 +4,4 @@
 
 pub mod directory;
 pub mod policy;
+pub mod crowds;

@@ -21,6 +21,9 @@ const OVERGROWN_AT: u64 = 4;
 const DOUBLINGS_MAX: u64 = 3;
 /// A key with more operands than this that cannot be combined is folded when its bucket is rewritten.
 pub const OPERANDS_MAX: usize = 32;
+/// A bucket is rewritten once more operands of one key than this have come to it, however small it is: a read of the key applies
+/// all of them.
+const CROWD_MAX: usize = 1024;
 
 /// How large buckets become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub struct BucketFigures {
     pub is_blocked: bool,
     /// It has an extent in a segment of which little is used.
     pub is_in_sparse_segment: bool,
+    /// Upper bound on the operands of one key that came in large numbers since it was last rewritten (`deltas/crowds.rs`).
+    pub crowd: usize,
 }
 
 /// What is to be done with neighbouring buckets, given as a range of their numbers.
@@ -151,7 +156,7 @@ fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSi
     match is_full {
         true if is_over && !sizes.may_split(count) && bucket.may_fold => Some(Upkeep::Fold(buckets)),
         true => Some(Upkeep::Rewrite(buckets)),
-        false => bucket.is_in_sparse_segment.then_some(Upkeep::Rewrite(buckets)),
+        false => (bucket.is_in_sparse_segment || bucket.crowd > CROWD_MAX).then_some(Upkeep::Rewrite(buckets)),
     }
 }
 
@@ -250,6 +255,7 @@ mod tests {
             may_fold: true,
             is_blocked: false,
             is_in_sparse_segment: false,
+            crowd: 0,
         }
     }
 
@@ -271,6 +277,9 @@ mod tests {
             (BucketFigures { is_blocked: true, extents: 9, ..leaves }, vec![]),
             (BucketFigures { is_blocked: true, is_dropped: true, ..bucket() }, vec![Upkeep::Remove(one())]),
             (BucketFigures { is_in_sparse_segment: true, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+            (BucketFigures { crowd: CROWD_MAX, ..bucket() }, vec![]),
+            (BucketFigures { crowd: CROWD_MAX + 1, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+            (BucketFigures { crowd: CROWD_MAX + 1, is_blocked: true, ..bucket() }, vec![]),
         ];
         for (figures, upkeep) in cases {
             assert_eq!(choose(&[figures], SIZES), upkeep, "{figures:?}");

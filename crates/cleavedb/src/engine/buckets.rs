@@ -12,6 +12,7 @@ use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::ranges::KeyRange;
 use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
 use crate::cache::operand_cache::{OperandCache, OperandList};
+use crate::deltas::crowds::Crowds;
 use crate::deltas::directory::{Bucket, Directory};
 use crate::format::buckets::Extent;
 use crate::levels::point_reads::{MissingBlock, OneKey, OneKeyCached, TableLookUp, Unanswered, newest_in};
@@ -161,6 +162,8 @@ pub(crate) struct UpkeepMemory {
     /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
     /// would come of doing it again.
     pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// Buckets that got many operands of one key.
+    pub crowds: Crowds,
     /// Nothing was due in this directory in these circumstances.
     pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
 }
@@ -184,6 +187,14 @@ impl UpkeepMemory {
     /// A bucket was folded in vain while a snapshot was held.
     pub fn waits_for_snapshot(&self) -> bool {
         self.attempts.values().any(|(_, held)| held.is_some())
+    }
+
+    /// Notes the crowds of a flush, whose segment is published.
+    pub fn note_crowds(&mut self, counted: Vec<(Vec<u8>, usize)>) {
+        if !counted.is_empty() {
+            self.crowds.add(counted);
+            self.nothing_due = None;
+        }
     }
 
     pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {

@@ -181,29 +181,57 @@ impl MergeOperator for Counting {
     }
 }
 
+/// A key gets this many operands, and is read after each such part of them.
+const APPENDS: usize = 50_000;
+const APPENDS_BETWEEN_READS: usize = 12_500;
+/// A read of a key in a bucket applies at most this many operands, however many came and however few flushes they were in...
+const READ_IN_BUCKETS_MAX: usize = 1500;
+/// ...and one of a key in the levels at most those of the few flushes that HL0 keeps.
+const READ_IN_LEVELS_MAX: usize = 3000;
+
+/// Appends to a key whose base lies below other keys in the levels, and reads it after background work.
+fn append_and_read(deltas: DeltaPlacement, flush_bytes: usize, bucket_bytes: u64, read_max: usize) {
+    let counting = Counting::default();
+    let counted = counting.0.clone();
+    let mut tuning = Tuning::tiny();
+    (tuning.index_table_bytes, tuning.flush_bytes, tuning.front_bytes_max) =
+        (flush_bytes, flush_bytes as u64, 16 << 20);
+    (tuning.bucket_bytes, tuning.bucket_extents_max) = (bucket_bytes, 8);
+    let options = Options::new().merge_operator(Arc::new(counting)).background_threads(2);
+    let db = open_with(&SimDisk::new(), options, tuning).unwrap();
+    let of = KeyspaceOptions::new().merge_operator("counting").deltas(deltas);
+    let lists = db.create_keyspace("lists", of).unwrap();
+    lists.put("hot", "base").unwrap();
+    (0..400).for_each(|number| lists.put(format!("{number:03}"), "x".repeat(150)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(&lists, ..).unwrap();
+    for appended in (0..APPENDS).step_by(APPENDS_BETWEEN_READS) {
+        (0..APPENDS_BETWEEN_READS).for_each(|_| lists.merge("hot", "x").unwrap());
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        counted.store(0, std::sync::atomic::Ordering::Relaxed);
+        let value = lists.get("hot").unwrap().unwrap();
+        assert_eq!(value.len(), 4 + 2 * (appended + APPENDS_BETWEEN_READS));
+        let read = counted.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            read <= read_max,
+            "{deltas:?}, {flush_bytes}, {bucket_bytes}: {read} operands after {appended} and more"
+        );
+    }
+}
+
 #[test]
 fn reading_a_key_takes_no_time_in_proportion_to_its_history() {
-    const APPENDS: usize = 50_000;
-    for deltas in [DeltaPlacement::Levels, DeltaPlacement::Buckets] {
-        in_world(1, move || {
-            let counting = Counting::default();
-            let counted = counting.0.clone();
-            let mut tuning = Tuning::tiny();
-            (tuning.index_table_bytes, tuning.flush_bytes) = (128 << 10, 128 << 10);
-            let options = Options::new().merge_operator(Arc::new(counting)).background_threads(2);
-            let db = open_with(&SimDisk::new(), options, tuning).unwrap();
-            let of = KeyspaceOptions::new().merge_operator("counting").deltas(deltas);
-            let lists = db.create_keyspace("lists", of).unwrap();
-            lists.put("hot", "base").unwrap();
-            (0..APPENDS).for_each(|_| lists.merge("hot", "x").unwrap());
-            db.flush().unwrap();
-            db.wait_for_background().unwrap();
-            counted.store(0, std::sync::atomic::Ordering::Relaxed);
-            let value = lists.get("hot").unwrap().unwrap();
-            assert_eq!(value.len(), 4 + 2 * APPENDS);
-            let read = counted.load(std::sync::atomic::Ordering::Relaxed);
-            assert!(read < APPENDS / 4, "{deltas:?}: {read} operands");
-        });
+    let buckets = |flush_bytes, bucket_bytes| (DeltaPlacement::Buckets, flush_bytes, bucket_bytes, READ_IN_BUCKETS_MAX);
+    let cases = [
+        (DeltaPlacement::Levels, 16 << 10, 2 << 10, READ_IN_LEVELS_MAX),
+        // A bucket that is full at once, one that is never full, and one that gets most of the history in one flush.
+        buckets(128 << 10, 2 << 10),
+        buckets(128 << 10, 256 << 10),
+        buckets(4 << 20, 256 << 10),
+    ];
+    for (deltas, flush_bytes, bucket_bytes, read_max) in cases {
+        in_world(1, move || append_and_read(deltas, flush_bytes, bucket_bytes, read_max));
     }
 }
 

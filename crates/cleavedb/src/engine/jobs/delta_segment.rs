@@ -9,6 +9,7 @@ use crate::base::memory::Counted;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Error, FileId, FileKey, FileKind, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
 use crate::cache::operand_cache::Flushing;
+use crate::deltas::crowds::CrowdCount;
 use crate::deltas::directory::{Change, Directory};
 use crate::deltas::policy::Filling;
 use crate::engine::core::Core;
@@ -131,6 +132,16 @@ impl Drop for SegmentWriter<'_> {
     }
 }
 
+/// What a flush has written to buckets.
+pub(crate) struct FlushedOperands {
+    /// `None` if no operand was for a bucket.
+    pub segment: Option<Segment>,
+    /// The buckets that got many operands of one key, with their number.
+    pub crowds: Vec<(Vec<u8>, usize)>,
+    /// Held until the segment is published.
+    pub flushing: Flushing,
+}
+
 /// The stream of versions of a flush without the operands that belong in buckets, which go to a segment.
 ///
 /// An operand goes to a bucket if its keyspace asks for that. It also does if the bucket of its key has others: so all
@@ -141,6 +152,7 @@ pub(crate) struct BucketRoute<'a, S> {
     filling: Filling<'a>,
     directory: &'a Directory,
     through: FlushThrough<'a>,
+    crowds: CrowdCount,
     /// The last keyspace, and whether it asks for buckets.
     keyspace: Option<(KeyspaceId, bool)>,
 }
@@ -149,7 +161,7 @@ impl<'a, S> BucketRoute<'a, S> {
     pub fn new(core: &'a Core, source: S, directory: &'a Directory) -> BucketRoute<'a, S> {
         let filling = Filling::new(directory, core.settings.tuning.bucket_sizes());
         let (writer, through) = (SegmentWriter::new(core), FlushThrough::new(core, directory));
-        BucketRoute { source, writer, filling, directory, through, keyspace: None }
+        BucketRoute { source, writer, filling, directory, through, crowds: CrowdCount::default(), keyspace: None }
     }
 
     fn is_for_bucket(&mut self, key: &[u8]) -> bool {
@@ -164,10 +176,10 @@ impl<'a, S> BucketRoute<'a, S> {
         asks || self.directory.find(key).is_some_and(|bucket| !bucket.extents.is_empty())
     }
 
-    /// Ends the segment. `None` if no operand was for a bucket. The guard is to be held until the segment is published.
-    pub fn finish(self) -> Result<(Option<Segment>, Flushing)> {
+    /// Ends the segment.
+    pub fn finish(self) -> Result<FlushedOperands> {
         let flushing = self.through.finish();
-        Ok((self.writer.finish()?, flushing))
+        Ok(FlushedOperands { segment: self.writer.finish()?, crowds: self.crowds.finish(), flushing })
     }
 }
 
@@ -189,6 +201,7 @@ impl<S: VersionSource> VersionSource for BucketRoute<'_, S> {
             let (_, stamp, payload) = self.source.current();
             let lower = self.filling.bucket_of(&key, payload.len() as u64);
             let segment = self.writer.add(lower, &key, stamp, payload)?;
+            self.crowds.note(lower, &key);
             self.through.adds(segment, &key, || (stamp, Slice::copy_from(payload)));
         }
         Ok(false)

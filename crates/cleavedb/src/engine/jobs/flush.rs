@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, DirId, FileId, Merging, Result, Seqno};
-use crate::cache::operand_cache::Flushing;
 use crate::deltas::directory::Change;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -17,7 +16,7 @@ use crate::engine::events::Event;
 use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
 use crate::engine::jobs::delta_segment::{
-    BucketRoute, Segment, change_directory, discard_rejected_segment, with_newest,
+    BucketRoute, FlushedOperands, Segment, change_directory, discard_rejected_segment, with_newest,
 };
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
@@ -124,27 +123,27 @@ impl Flush {
         let begun = Begun { weight, drained, began: now() };
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let written =
-            core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, segment, flushing }| {
-                let edit = core.flush_edit(&view, flushed, &tables);
-                // No edit was begun, so the next attempt writes all of it again.
-                let mut edit = edit.inspect_err(|_| {
-                    tables
-                        .iter()
-                        .chain(segment.iter().map(|segment| &segment.table))
-                        .for_each(|table| table.mark_obsolete());
-                })?;
-                let mut change = Change::default();
-                if let Some(segment) = &segment {
-                    segment.add_to(&mut edit);
-                    change = with_newest(&view.directory, &segment.extents);
-                    change_directory(&mut edit, &change);
-                }
-                core.cut_logs(&view, flushed, &edit)?;
-                core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
-                Ok((tables, segment, flushing, change, edit))
-            });
-        let (tables, segment, flushing, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, operands }| {
+            let edit = core.flush_edit(&view, flushed, &tables);
+            // No edit was begun, so the next attempt writes all of it again.
+            let mut edit = edit.inspect_err(|_| {
+                tables
+                    .iter()
+                    .chain(operands.segment.iter().map(|segment| &segment.table))
+                    .for_each(|table| table.mark_obsolete());
+            })?;
+            let mut change = Change::default();
+            if let Some(segment) = &operands.segment {
+                segment.add_to(&mut edit);
+                change = with_newest(&view.directory, &segment.extents);
+                change_directory(&mut edit, &change);
+            }
+            core.cut_logs(&view, flushed, &edit)?;
+            core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
+            Ok((tables, operands, change, edit))
+        });
+        let (tables, operands, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let FlushedOperands { segment, crowds, flushing } = operands;
         let change = view_change(runs, &tables, segment.as_ref(), change, &edit);
         Ok(Outcome::edit(flushed, edit, change).then(move |core, installed| {
             let in_segment = segment.as_ref().map_or(0, |segment| segment.table.meta().size);
@@ -155,6 +154,7 @@ impl Flush {
                 discard_rejected_segment(error, segment.as_ref());
             })?;
             flushing.end();
+            core.upkeep.lock().note_crowds(crowds);
             core.counters.flush_table_bytes.fetch_add(written, Ordering::Relaxed);
             core.background_io.note(written);
             core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
@@ -172,9 +172,7 @@ struct Written {
     /// The records that the tables reference.
     born: RecordNotes,
     /// The operands that went to buckets.
-    segment: Option<Segment>,
-    /// Held until they are published.
-    flushing: Flushing,
+    operands: FlushedOperands,
 }
 
 /// About this many flushed keys are looked up in tables, to learn how much older versions the flush hides.
@@ -283,7 +281,7 @@ impl Core {
         };
         let Noted { source, born, sample, .. } = noted;
         let finished = source.finish();
-        let (segment, flushing) = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
+        let operands = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
         let found = sample.iter().filter(is_there).count() as u64;
         self.work.space.note_sample(found, sample.len() as u64);
         for table in &tables {
@@ -291,7 +289,7 @@ impl Core {
             let bases = table.meta().entries.saturating_sub(table.meta().deltas);
             table.note_covering(bases * found / (sample.len() as u64).max(1));
         }
-        Ok(Written { tables, born, segment, flushing })
+        Ok(Written { tables, born, operands })
     }
 
     /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`

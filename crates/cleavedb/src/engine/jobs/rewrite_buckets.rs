@@ -30,7 +30,7 @@ use crate::format::edit::Edit;
 use crate::format::interval::separator;
 use crate::levels::table::Table;
 
-/// Due when a bucket is full, when segments hold much that no bucket uses, or when buckets are no longer wanted.
+/// Due when a bucket is full or crowded, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
 
 /// Lists for the operand cache take at most this part of the memory for jobs until they are published.
@@ -106,6 +106,7 @@ impl Core {
                 may_fold: !now.writers_wait,
                 is_blocked: segments_of(bucket).any(|segment| quarantined.contains(&segment)),
                 is_in_sparse_segment: false,
+                crowd: memory.crowds.of(&bucket.lower),
             });
         }
         mark_sparse(view, &mut figures);
@@ -206,6 +207,8 @@ impl RewriteBuckets {
         change_directory(&mut edit, &change);
         // The last one is the published number.
         let held = horizon.snapshots.first().copied().filter(|_| horizon.snapshots.len() > 1 && waits_for_snapshot);
+        let rewritten = self.upkeep.iter().flat_map(|upkeep| &buckets[upkeep.buckets()]);
+        let rewritten: Vec<Vec<u8>> = rewritten.map(|bucket| bucket.lower.clone()).collect();
         let attempts: Vec<(Vec<u8>, FoldAttempt)> = folded
             .into_iter()
             .filter_map(|lower| after.find(&lower).map(|bucket| (lower, segments_of(bucket).collect())))
@@ -232,6 +235,7 @@ impl RewriteBuckets {
             }
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
             let mut memory = core.upkeep.lock();
+            rewritten.iter().for_each(|lower| memory.crowds.remove(lower));
             memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.attempts.extend(attempts);
             Ok(())
