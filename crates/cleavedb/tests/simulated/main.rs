@@ -14,6 +14,7 @@ mod keyspaces;
 mod operators;
 mod deltas;
 mod buckets;
+mod operand_cache;
 mod limits;
 mod released_space;
 mod handles;
