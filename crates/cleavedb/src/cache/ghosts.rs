@@ -133,8 +133,12 @@ where
 {
     type RequestState = <DefaultLifecycle<K, V> as Lifecycle<K, V>>::RequestState;
 
+    /// Not called for a value that another one of the same key replaces, which is no eviction.
+    fn before_evict(&self, _: &mut Self::RequestState, key: &K, value: &mut V) {
+        self.ghosts.note_eviction(key, BytesHeld.weight(key, value));
+    }
+
     fn on_evict(&self, state: &mut Self::RequestState, key: K, value: V) {
-        self.ghosts.note_eviction(&key, BytesHeld.weight(&key, &value));
         self.dropping.on_evict(state, key, value);
     }
 }

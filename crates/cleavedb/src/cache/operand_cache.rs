@@ -287,6 +287,16 @@ impl OperandCache {
         }
     }
 
+    /// Puts a list in the place of another one of the key, if there still is one. This is neither an access nor an eviction.
+    fn update(&self, full_key: &[u8], list: OperandList) {
+        let Some(lists) = self.lists.get() else { return };
+        let (key, list) = (Box::<[u8]>::from(full_key), Arc::new(list));
+        match BytesHeld.weight(&key, &list) <= self.capacity() / PARTS_MIN {
+            true => drop(lists.replace(key, list, true)),
+            false => self.remove(full_key),
+        }
+    }
+
     /// Forgets a list.
     pub fn remove(&self, full_key: &[u8]) {
         if let Some(lists) = self.lists.get() {
@@ -309,7 +319,7 @@ impl OperandCache {
     pub fn add(&self, full_key: &[u8], segments: &[FileId], added: &Added<'_>, operator: Option<&dyn MergeOperator>) {
         let Some(list) = self.lists.get().and_then(|lists| lists.peek(full_key)) else { return };
         match list.after(segments, added, operator) {
-            Some(after) => self.insert(full_key, after),
+            Some(after) => self.update(full_key, after),
             None => self.remove(full_key),
         }
     }
@@ -317,9 +327,7 @@ impl OperandCache {
     /// Replaces a list, if there is one, by what the job that rewrites buckets has left. The segment of the job must be
     /// published.
     pub fn replace(&self, full_key: &[u8], list: OperandList) {
-        if self.holds(full_key) {
-            self.insert(full_key, list);
-        }
+        self.update(full_key, list);
     }
 
     /// Begins a flush. Until the returned guard is dropped, lists that readers insert are not followed.
@@ -521,6 +529,47 @@ mod tests {
             assert_eq!(found(&merged, &[8, 7], snapshot, base), None);
             assert!(found(&unmerged, &[8, 7], snapshot, base).is_some());
         }
+    }
+
+    #[test]
+    fn what_flushes_and_jobs_write_through_is_neither_an_access_nor_an_eviction() {
+        const LISTS: u64 = 150;
+        let cache = Arc::new(OperandCache::new(64 << 10));
+        cache.set_capacity(64 << 10);
+        let key = |number: u64| number.to_be_bytes();
+        let all: Vec<FileId> = (1..9).rev().map(FileId).collect();
+        let insert = |number| cache.insert_read(&key(number), list(1, 0, &[(6, Delta)]), || true);
+        let held =
+            |of: &dyn Fn(u64) -> bool| (0..LISTS).filter(|number| of(*number) && cache.holds(&key(*number))).count();
+        (0..LISTS).for_each(insert);
+        let before = held(&|_| true);
+        // Half of the lists are read; to the others flushes add, and jobs replace them.
+        for round in 1..8 {
+            for number in 0..LISTS {
+                let segments = &all[all.len() - round..];
+                if number % 2 == 0 {
+                    cache.find(&key(number), segments.iter().copied(), Seqno(20), Seqno(0));
+                    continue;
+                }
+                let versions = versions(&[(10 + round as u64, Delta)]);
+                let segment = FileId(round as u64 + 1);
+                let added = Added { user_key: b"key", segment, versions: &versions, base: Seqno(5) };
+                cache.add(&key(number), segments, &added, Some(&Join));
+                cache.replace(&key(number), list(segment.0, 0, &[(6, Delta)]));
+            }
+        }
+        assert!(before == held(&|_| true) && before > 140, "{before}");
+        assert_eq!(cache.demand(), Demand::default());
+        cache.replace(b"absent", list(1, 0, &[]));
+        assert!(!cache.holds(b"absent"));
+        // Others need the room, and are read.
+        for number in LISTS..2 * LISTS {
+            insert(number);
+            cache.find(&key(number), [FileId(1)].into_iter(), Seqno(20), Seqno(0));
+        }
+        let (read, written) = (held(&|number| number % 2 == 0), held(&|number| number % 2 == 1));
+        assert!(read > 2 * written, "{read} lists that were read, {written} that were not");
+        assert!(cache.demand().bytes > 0);
     }
 
     #[test]
