@@ -30,6 +30,7 @@ pub(crate) mod front;
 pub(crate) mod levels;
 pub(crate) mod values;
 pub(crate) mod deltas;
+pub(crate) mod hash;
 pub(crate) mod cache;
 pub(crate) mod format;
 pub(crate) mod io;
@@ -41,7 +42,8 @@ pub mod testing;
 
 pub use api::{
     BackgroundPause, BucketSplits, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
-    Scheduling, Snapshot, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch, WriteOptions,
+    Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
+    WriteOptions,
 };
 pub use base::Tier;
 pub use base::error::{Action, Error, Result};
@@ -54,6 +56,7 @@ pub use engine::events::{Event, Listener};
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::delta_stats::DeltaStats;
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
+pub use engine::inspect::hash_stats::HashStats;
 pub use engine::inspect::scheduling_stats::{DecisionStats, DeviceStats, SchedulingStats, SettingStats};
 pub use engine::inspect::stats::{FileStats, GroupStats, JobStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;

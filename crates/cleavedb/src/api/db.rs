@@ -18,7 +18,7 @@ use crate::engine::lifecycle;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::DeltaPlacement;
-use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
+use crate::format::edit::{Edit, KeyspaceRecord};
 use crate::io::{MemoryStorage, OsStorage, Storage};
 
 /// Opens or creates a database on any storage, with the given sizes or those derived from the options.
@@ -117,7 +117,7 @@ impl Db {
         let next = id.0.checked_add(1).ok_or_else(|| Error::input("this database has no keyspace ids left"))?;
         let record = KeyspaceRecord {
             id,
-            kind: KeyspaceKind::Ordered,
+            kind: options.kind,
             name: name.to_owned(),
             operator: options.operator,
             compression: options.compression.map(|compression| compression as u8),
@@ -319,6 +319,7 @@ impl Db {
     /// damaged.
     pub fn compact_range<R: KeyBounds>(&self, keyspace: &Keyspace, range: R) -> Result<()> {
         keyspace.check_database(&self.inner)?;
+        keyspace.check_ordered("a compaction")?;
         self.inner.core.compact_range(keyspace.state(), range.key_bounds())
     }
 

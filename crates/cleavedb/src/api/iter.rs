@@ -6,7 +6,7 @@ use crate::api::handle::DbInner;
 use crate::base::key_bounds::Between;
 use crate::base::{Result, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
-use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::keyspaces::{KeyspaceState, unsupported};
 use crate::engine::read::bounds::Bounds;
 use crate::engine::read::scan::{Direction, Scan};
 
@@ -65,6 +65,9 @@ impl Iter {
         bounds: Bounds,
         snapshot: Option<&HeldSnapshot>,
     ) -> Result<Iter> {
+        if keyspace.hash.is_some() {
+            return Err(unsupported("an ordered scan", keyspace));
+        }
         Ok(Iter { scan: Scan::new(&db.core, keyspace, bounds, snapshot)?, _db: db.clone() })
     }
 

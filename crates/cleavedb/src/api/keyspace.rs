@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
+use crate::api::unordered::Unordered;
 use crate::base::{Error, KeyBounds, Kind, Result, Slice};
 use crate::engine::batch::Batch;
-use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::keyspaces::{KeyspaceState, unsupported};
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
 use crate::format::buckets::DeltaPlacement;
@@ -77,6 +78,7 @@ impl Keyspace {
     /// # Errors
     /// [`Error::NoSpace`] if storage is full, [`Error::Poisoned`] after an earlier storage failure, [`Error::Closed`].
     pub fn set_separation(&self, bytes: Option<u32>) -> Result<()> {
+        self.check_ordered("a separation threshold")?;
         self.db.core.set_separation(&self.state, Separation::chosen(bytes))
     }
 
@@ -92,6 +94,7 @@ impl Keyspace {
     /// # Errors
     /// As [`set_separation`](Keyspace::set_separation).
     pub fn set_deltas(&self, deltas: DeltaPlacement) -> Result<()> {
+        self.check_ordered("a placement of merge operands")?;
         self.db.core.set_delta_placement(&self.state, deltas)
     }
 
@@ -163,6 +166,10 @@ impl Keyspace {
         options: impl Into<WriteOptions>,
     ) -> Result<()> {
         self.write(Kind::Delta, key.as_ref(), operand.as_ref(), options.into())
+    }
+
+    pub(crate) fn check_ordered(&self, operation: &str) -> Result<()> {
+        if self.state.hash.is_some() { Err(unsupported(operation, &self.state)) } else { Ok(()) }
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
@@ -265,7 +272,19 @@ impl Keyspace {
 
     /// True if `key` has a value. Costs and errors as [`get`](Keyspace::get).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        match &self.state.hash {
+            Some(index) => self.db.core.contains_hashed(&self.state, index, key.as_ref(), None),
+            None => Ok(self.get(key)?.is_some()),
+        }
+    }
+
+    /// All keys of a hash keyspace, in no particular order: each once, as they are now. O(1) to begin.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOperation`] if the keyspace is ordered, [`Error::NotFound`] if it was dropped, [`Error::Closed`];
+    /// read errors are returned as items.
+    pub fn iter_unordered(&self) -> Result<Unordered> {
+        Unordered::new(&self.db, &self.state, None)
     }
 
     /// All keys, in byte order. O(tables of HL0 + levels) to begin; see [`Iter`] for the cost of each key.

@@ -17,7 +17,7 @@ use crate::engine::tuning::settings::{
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
-use crate::format::edit::Separation;
+use crate::format::edit::{KeyspaceKind, Separation};
 use crate::io::{OsStorage, Storage};
 
 /// With fewer open tables, most reads would have to open a file.
@@ -433,12 +433,22 @@ pub struct KeyspaceOptions {
     pub(crate) compression: Option<Compression>,
     pub(crate) separation: Separation,
     pub(crate) deltas: DeltaPlacement,
+    pub(crate) kind: KeyspaceKind,
 }
 
 impl KeyspaceOptions {
     /// The defaults: no merge operator; compression and separation threshold as set in [`Options`].
     pub fn new() -> KeyspaceOptions {
         KeyspaceOptions::default()
+    }
+
+    /// Options of a hash keyspace, for point access (REXIO): records stay in the log that they were written to, and an index
+    /// in memory has the place of each key. A read costs one access to storage, a miss none, and nothing is written twice until
+    /// a log must give its space back. The index takes the bytes of all keys and about 16 B for each, within half of
+    /// `memory_budget`; beyond, new keys are refused with [`Error::IndexFull`](crate::Error::IndexFull). There are no ordered
+    /// scans and no range deletes. Separation, compression and the placement of merge operands have no meaning here.
+    pub fn hash() -> KeyspaceOptions {
+        KeyspaceOptions { kind: KeyspaceKind::Hash, ..KeyspaceOptions::default() }
     }
 
     /// The merge operator, by its registered name. Fixed: an operator with another name is a different operator.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::handle::DbInner;
 use crate::api::iter::Iter;
 use crate::api::keyspace::Keyspace;
+use crate::api::unordered::Unordered;
 use crate::base::{KeyBounds, Result, Seqno, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 
@@ -52,7 +53,23 @@ impl Snapshot {
 
     /// True if `key` has a value at the snapshot. Costs and errors as [`get`](Snapshot::get).
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(keyspace, key)?.is_some())
+        match &keyspace.state().hash {
+            Some(index) => {
+                keyspace.check_database(&self.db)?;
+                self.db.core.contains_hashed(keyspace.state(), index, key.as_ref(), Some(self.held.seqno))
+            }
+            None => Ok(self.get(keyspace, key)?.is_some()),
+        }
+    }
+
+    /// All keys of a hash keyspace at the snapshot, in no particular order. Costs and errors as
+    /// [`Keyspace::iter_unordered`].
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::Error::InvalidInput) if the keyspace is another database's.
+    pub fn iter_unordered(&self, keyspace: &Keyspace) -> Result<Unordered> {
+        keyspace.check_database(&self.db)?;
+        Unordered::new(&self.db, keyspace.state(), Some(&self.held))
     }
 
     /// All keys of a keyspace at the snapshot. Costs as [`Keyspace::iter`].

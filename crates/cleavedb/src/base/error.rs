@@ -29,6 +29,19 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
+    /// Keyspaces of this kind do not have the operation; nothing was done.
+    UnsupportedOperation {
+        /// The operation and the keyspace.
+        message: String,
+    },
+    /// The index of hash keyspaces has no memory for a new key. Nothing was written. Updates and deletes go on; new keys are
+    /// accepted again once others are deleted, or with a larger memory budget.
+    IndexFull {
+        /// Bytes of the index now.
+        bytes: usize,
+        /// Its share of the memory budget, in bytes.
+        limit: usize,
+    },
     /// Storage is full. Reads continue; writes work again once there is space.
     NoSpace {
         /// The file that could not be extended.
@@ -96,7 +109,11 @@ impl Error {
     /// What the caller should do.
     pub fn action(&self) -> Action {
         match self {
-            Error::InvalidInput { .. } | Error::NotFound { .. } | Error::MergeFailed { .. } => Action::FixInput,
+            Error::InvalidInput { .. }
+            | Error::NotFound { .. }
+            | Error::UnsupportedOperation { .. }
+            | Error::MergeFailed { .. } => Action::FixInput,
+            Error::IndexFull { .. } => Action::FreeSpace,
             Error::Locked { .. } | Error::WouldStall => Action::Retry,
             Error::NoSpace { .. } => Action::FreeSpace,
             Error::Io { .. } if self.is_too_many_files() => Action::Retry,
@@ -161,6 +178,11 @@ impl fmt::Display for Error {
             Error::Locked { path } => {
                 write!(f, "the database is open elsewhere (lock held on {})", path.display())
             }
+            Error::UnsupportedOperation { message } => write!(f, "unsupported: {message}"),
+            Error::IndexFull { bytes, limit } => write!(
+                f,
+                "the index of hash keyspaces takes {bytes} B of memory; its share is {limit} B, so there is no room for new keys"
+            ),
             Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
             Error::WouldStall => write!(f, "the write would stall for longer than the allowed time"),
             Error::Poisoned { cause } => {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::base::key::prefix_end;
 use crate::base::{Error, KeyspaceId, Kind, Result, limits};
-use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::keyspaces::{KeyspaceState, unsupported};
 use crate::format::edit::KeyspaceKind;
 use crate::format::record::{self, Operation};
+use crate::hash::store::HashStore;
 
 const ENTRY_HEADER_BYTES: usize = 11;
 
@@ -33,6 +34,10 @@ impl Batch {
                 self.refuse(format!("a bound has at most {} bytes, this one has {}", limits::KEY_BYTES_MAX, key.len()));
                 return;
             }
+        }
+        if keyspace.hash.is_some() {
+            self.invalid.get_or_insert(unsupported("delete_range", keyspace));
+            return;
         }
         match first_and_end(start, end) {
             Some((first, end)) => self.append(keyspace, Kind::DeleteRange, &first, &end),
@@ -111,6 +116,22 @@ impl Batch {
                 last = Some((id, kind));
                 kind
             }
+        }
+    }
+
+    /// Some operations write to hash keyspaces.
+    pub fn writes_hashed(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.hash.is_some())
+    }
+
+    /// The hash index of the keyspace of an operation; fast for the keyspace asked for last.
+    pub fn indexes<'a>(&'a self) -> impl FnMut(KeyspaceId) -> Option<&'a HashStore> {
+        let mut last = None::<&KeyspaceState>;
+        move |id| {
+            let known = last.filter(|known| known.record.id == id);
+            let of_id = || self.keyspaces.iter().find(|keyspace| keyspace.record.id == id).map(|keyspace| &**keyspace);
+            last = known.or_else(of_id);
+            last.and_then(|keyspace| keyspace.hash.as_deref())
         }
     }
 

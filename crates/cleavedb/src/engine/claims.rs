@@ -33,6 +33,8 @@ pub(crate) enum Sole {
     Moves,
     /// The directory of buckets.
     Buckets,
+    /// The logs that hash indexes reference.
+    HashedLogs,
 }
 
 /// One claim.

@@ -15,6 +15,7 @@ use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
 use crate::engine::fast_tier::FastTier;
 use crate::engine::file_numbers::FileNumbers;
+use crate::engine::hashed::HashState;
 use crate::engine::keyspaces::Keyspaces;
 use crate::engine::log_supply::LogSupply;
 use crate::engine::manifest::Manifest;
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     pub published: Published<View>,
     pub snapshots: Snapshots,
     pub keyspaces: Keyspaces,
+    pub hash: HashState,
     pub commit: CommitQueue,
     pub horizon: DurableHorizon,
     pub logs: LogSupply,
@@ -130,6 +132,7 @@ impl Core {
             published: Published::new(parts.view, parts.seqno),
             snapshots: Snapshots::default(),
             keyspaces: parts.keyspaces,
+            hash: HashState::default(),
             horizon: DurableHorizon::new(parts.seqno),
             logs: LogSupply::new(parts.log_backend),
             manifest: Mutex::new(parts.manifest),

@@ -48,7 +48,8 @@ impl Core {
         let lists = self.readers.resident.get()
             + self.keyspaces.bytes()
             + value_list_bytes(&view.values)
-            + view.directory.memory_bytes();
+            + view.directory.memory_bytes()
+            + self.keyspaces.index_bytes();
         let others = logs + jobs - lent + front + lists + self.memory.staging.get();
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
@@ -134,6 +135,7 @@ impl Core {
             keyspace_bytes: self.keyspaces.bytes(),
             value_list_bytes: value_list_bytes(&view.values),
             bucket_bytes: view.directory.memory_bytes(),
+            hash_index_bytes: self.keyspaces.index_bytes(),
             operand_cache_bytes: self.memory.operands.weight() as usize,
             operand_cache_bytes_max: self.memory.operands.capacity() as usize,
             pinned_bytes: cache.pinned_bytes() + pinned_values + self.memory.scans.get() + old_run_bytes,

@@ -2,6 +2,7 @@
 //! Snapshots and scans hold one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::base::Seqno;
 use crate::engine::core::Core;
@@ -31,7 +32,11 @@ impl HeldSnapshot {
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
         let is_awaited = self.core.snapshots.release(self.seqno);
-        if is_awaited || self.core.pending_deletions.has_work(now()) {
+        let keeps_records = self.core.hash.has_undo.load(Ordering::Acquire);
+        if keeps_records {
+            self.core.note_hashed_change();
+        }
+        if is_awaited || keeps_records || self.core.pending_deletions.has_work(now()) {
             self.core.work.wake();
         }
     }

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
+use crate::engine::manifest::ManifestState;
 use crate::engine::scan_lengths::ScanLengths;
 use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
-use crate::format::edit::{KeyspaceRecord, Separation};
+use crate::format::edit::{KeyspaceKind, KeyspaceRecord, Separation};
+use crate::format::record::HEADER_BYTES;
+use crate::hash::store::HashStore;
 use crate::sched::sync::RwLock;
 
 /// The name of the keyspace that every database has.
@@ -30,6 +33,8 @@ pub(crate) struct KeyspaceState {
     separation: AtomicUsize,
     /// Flushes write its merge operands to buckets.
     deltas_in_buckets: AtomicBool,
+    /// The index of a hash keyspace.
+    pub hash: Option<Arc<HashStore>>,
     /// How many keys its scans return.
     pub scan_lengths: ScanLengths,
     /// The open database that it belongs to.
@@ -63,11 +68,21 @@ impl KeyspaceState {
     }
 }
 
+/// The error of an operation that hash keyspaces do not have.
+pub(crate) fn unsupported(operation: &str, keyspace: &KeyspaceState) -> Error {
+    let name = &keyspace.record.name;
+    Error::UnsupportedOperation {
+        message: format!("{operation} needs an ordered keyspace, and keyspace {name:?} keeps its keys by hash"),
+    }
+}
+
 /// All keyspaces of an open database.
 pub(crate) struct Keyspaces {
     inner: RwLock<KeyspaceMaps>,
     operators: Vec<Arc<dyn MergeOperator>>,
     database: u64,
+    /// The seed of the hashes of new indexes.
+    seed: u64,
     /// The least size of a separated value in keyspaces without an option of their own.
     separation_default: usize,
     /// No keyspace separates smaller values.
@@ -80,6 +95,8 @@ pub(crate) struct Keyspaces {
 struct KeyspaceMaps {
     by_name: BTreeMap<String, Arc<KeyspaceState>>,
     by_id: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
+    /// The hash keyspaces among them.
+    hashed: BTreeMap<KeyspaceId, Arc<KeyspaceState>>,
     /// Dropped keyspaces of which files may still have versions, each with the sequence number of the drop.
     dropped: BTreeMap<KeyspaceId, Seqno>,
     /// Memory of the keyspaces, here and in the manifest.
@@ -95,26 +112,35 @@ fn bytes_of(record: &KeyspaceRecord) -> usize {
 }
 
 impl Keyspaces {
-    /// The keyspaces recorded in the manifest.
+    /// The keyspaces of a manifest, with the indexes that recovery has filled.
     pub fn new(
-        records: impl Iterator<Item = KeyspaceRecord>,
-        dropped: BTreeMap<KeyspaceId, Seqno>,
+        state: &ManifestState,
+        mut indexes: BTreeMap<KeyspaceId, Arc<HashStore>>,
         operators: Vec<Arc<dyn MergeOperator>>,
         database: u64,
         separation_default: usize,
     ) -> Keyspaces {
+        let dropped = state.dropped.clone();
         let inner = RwLock::new(KeyspaceMaps { dropped, ..KeyspaceMaps::default() });
         let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
         let changes = AtomicU64::new(0);
-        let keyspaces = Keyspaces { inner, operators, database, separation_default, separation_min, changes };
-        for record in records {
-            keyspaces.add(record);
+        let seed = state.database;
+        let keyspaces = Keyspaces { inner, operators, database, seed, separation_default, separation_min, changes };
+        for record in state.keyspaces.values().cloned() {
+            let index = indexes.remove(&record.id);
+            keyspaces.add_with(record, index);
         }
         keyspaces
     }
 
     /// Adds a keyspace.
     pub fn add(&self, record: KeyspaceRecord) -> Arc<KeyspaceState> {
+        self.add_with(record, None)
+    }
+
+    fn add_with(&self, record: KeyspaceRecord, index: Option<Arc<HashStore>>) -> Arc<KeyspaceState> {
+        let new_index = || Arc::new(HashStore::new(self.seed, HEADER_BYTES));
+        let hash = (record.kind == KeyspaceKind::Hash).then(|| index.unwrap_or_else(new_index));
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
         let compression = record.compression.and_then(Compression::from_u8);
         let dropped = AtomicBool::new(false);
@@ -127,12 +153,18 @@ impl Keyspaces {
             compression,
             separation,
             deltas_in_buckets,
+            hash,
             scan_lengths,
             database,
             dropped,
         });
         let mut inner = self.inner.write();
-        self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
+        match state.record.kind {
+            KeyspaceKind::Ordered => {
+                self.separation_min.fetch_min(state.separation_bytes(), Ordering::Relaxed);
+            }
+            KeyspaceKind::Hash => drop(inner.hashed.insert(state.record.id, state.clone())),
+        }
         inner.bytes += bytes_of(&state.record);
         inner.by_name.insert(state.record.name.clone(), state.clone());
         inner.by_id.insert(state.record.id, state.clone());
@@ -166,6 +198,23 @@ impl Keyspaces {
         self.inner.read().bytes
     }
 
+    /// The hash keyspaces.
+    pub fn hashed(&self) -> Vec<Arc<KeyspaceState>> {
+        self.inner.read().hashed.values().cloned().collect()
+    }
+
+    /// There are hash keyspaces, or some were dropped lately.
+    pub fn has_hashed(&self) -> bool {
+        let inner = self.inner.read();
+        !inner.hashed.is_empty() || !inner.dropped.is_empty()
+    }
+
+    /// Memory of the indexes of hash keyspaces, in bytes.
+    pub fn index_bytes(&self) -> usize {
+        let inner = self.inner.read();
+        inner.hashed.values().filter_map(|keyspace| keyspace.hash.as_ref()).map(|index| index.memory_bytes()).sum()
+    }
+
     /// Marks a keyspace as dropped at `seqno`. Jobs drop its versions when they next rewrite them.
     pub fn remove(&self, keyspace: &KeyspaceState, seqno: Seqno) {
         let mut inner = self.inner.write();
@@ -174,6 +223,7 @@ impl Keyspaces {
             inner.bytes -= bytes_of(&keyspace.record);
         }
         inner.by_id.remove(&keyspace.record.id);
+        inner.hashed.remove(&keyspace.record.id);
         inner.dropped.insert(keyspace.record.id, seqno);
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -73,6 +73,10 @@ pub struct MemoryStats {
     #[n(15)]
     #[cbor(default)]
     pub bucket_bytes: usize,
+    /// The indexes of hash keyspaces, with all their keys.
+    #[n(16)]
+    #[cbor(default)]
+    pub hash_index_bytes: usize,
 }
 
 impl MemoryStats {
@@ -89,6 +93,7 @@ impl MemoryStats {
             + self.keyspace_bytes
             + self.value_list_bytes
             + self.bucket_bytes
+            + self.hash_index_bytes
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod snapshots;
 pub(crate) mod referrers;
 pub(crate) mod held_snapshot;
 pub(crate) mod keyspaces;
+pub(crate) mod hashed;
 pub(crate) mod background_io;
 pub(crate) mod batch;
 pub(crate) mod commit_queue;

@@ -8,7 +8,7 @@ use crate::base::versions::Horizon;
 use crate::base::{KeyspaceId, OperatorSource, Seqno};
 use crate::engine::published::Published;
 use crate::engine::view::View;
-use crate::sched::sync::Mutex;
+use crate::sched::sync::{Mutex, MutexGuard};
 
 /// The held sequence numbers, each with the number of its holders.
 #[derive(Default)]
@@ -45,6 +45,11 @@ impl Snapshots {
         held.remove(&seqno);
         let awaited = Seqno(self.awaited.load(Ordering::Relaxed));
         seqno < awaited && held.keys().next().is_none_or(|oldest| *oldest >= awaited)
+    }
+
+    /// The held numbers; no other is held from now on until this is dropped.
+    pub fn held(&self) -> MutexGuard<'_, BTreeMap<Seqno, usize>> {
+        self.held.lock()
     }
 
     /// The oldest number at which a reader may read: the oldest held one, or the published one.

@@ -84,6 +84,8 @@ impl View {
     pub fn layers_of(&self, kind: KeyspaceKind) -> &[Layer] {
         match kind {
             KeyspaceKind::Ordered => &self.layers,
+            // The index of the keyspace has all.
+            KeyspaceKind::Hash => &[],
         }
     }
 

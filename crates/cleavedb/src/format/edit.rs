@@ -20,6 +20,8 @@ pub enum KeyspaceKind {
     /// In the order of their bytes, in the front and in tables.
     #[default]
     Ordered,
+    /// By the hash of their bytes, in an index in memory; for point access (REXIO).
+    Hash,
 }
 
 impl KeyspaceKind {
@@ -27,11 +29,12 @@ impl KeyspaceKind {
     fn to_stored(self) -> u64 {
         match self {
             KeyspaceKind::Ordered => 1,
+            KeyspaceKind::Hash => 2,
         }
     }
 
     fn from_stored(stored: u64) -> Option<KeyspaceKind> {
-        [KeyspaceKind::Ordered].into_iter().find(|kind| kind.to_stored() == stored)
+        [KeyspaceKind::Ordered, KeyspaceKind::Hash].into_iter().find(|kind| kind.to_stored() == stored)
     }
 }
 
@@ -172,6 +175,10 @@ pub struct Edit {
     pub values_placed: Vec<(FileId, ValuePlace)>,
     /// Value files that are no longer reachable.
     pub values_removed: Vec<FileId>,
+    /// Logs that left the front and that hash indexes reference.
+    pub indexed: Vec<FileId>,
+    /// Logs that hash indexes reference no longer.
+    pub unindexed: Vec<FileId>,
     /// The reorder credit as of this edit, in a full state.
     pub reorder_credit: Option<ReorderCredit>,
     /// Bytes that a reordering job wrote, which are charged to the credit.
@@ -229,12 +236,15 @@ mod tag {
     pub const BUCKET_SET: u64 = 28;
     pub const BUCKET_REMOVED: u64 = 29;
     pub const KEYSPACE_PLACED: u64 = 30;
+    pub const INDEXED: u64 = 31;
+    pub const UNINDEXED: u64 = 32;
 }
 
 impl Edit {
     /// The edit adds or moves value files, or changes references.
     pub fn concerns_values(&self) -> bool {
         let names = !(self.referenced.0.is_empty() && self.released.0.is_empty());
+        let names = names || !(self.indexed.is_empty() && self.unindexed.is_empty());
         names || !self.values_placed.is_empty() || self.reorder_credit.is_some() || self.reordered.is_some()
     }
 
@@ -317,6 +327,11 @@ impl Edit {
         }
         for file in &self.values_removed {
             put_all(out, [tag::VALUES_REMOVED, file.0]);
+        }
+        for (tag, files) in [(tag::INDEXED, &self.indexed), (tag::UNINDEXED, &self.unindexed)] {
+            for file in files {
+                put_all(out, [tag, file.0]);
+            }
         }
         for (tag, references) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
             if !references.0.is_empty() {
@@ -403,6 +418,8 @@ impl Edit {
                 self.values_placed.push((take_file(bytes, FILE_ID_MAX)?, ValuePlace::take(bytes)?));
             }
             tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::INDEXED => self.indexed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::UNINDEXED => self.unindexed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::REFERENCED => self.referenced.add_all(&References::take(bytes)?),
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
             tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
@@ -519,6 +536,8 @@ mod tests {
             )],
             values_placed: vec![(FileId(9), ValuePlace::Log { end: 5 })],
             values_removed: vec![FileId(10)],
+            indexed: vec![FileId(9)],
+            unindexed: vec![FileId(7)],
             reorder_credit: Some(credit),
             reordered: Some(4096),
             released: references.clone(),

@@ -88,13 +88,13 @@ impl RecordHead {
     }
 }
 
-/// The value of the record in `bytes`, which must be version `seqno` of `full_key`. Its memory is counted in `gauge`:
-/// all of `bytes`, or the decompressed value.
+/// The value of the record in `bytes`, which must be version `seqno` of `full_key`, or any version of it. Its memory is
+/// counted in `gauge`: all of `bytes`, or the decompressed value.
 pub fn value_of(
     bytes: Vec<u8>,
     address: Address,
     full_key: &[u8],
-    seqno: Seqno,
+    seqno: Option<Seqno>,
     gauge: &Arc<Gauge>,
 ) -> Result<Slice, ValueError> {
     let record = record_of(&bytes, address, full_key, seqno)?;
@@ -110,8 +110,13 @@ pub fn value_of(
     Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
 }
 
-/// Decodes `bytes`, which must be version `seqno` of `full_key`.
-fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<Record<'a>, &'static str> {
+/// Decodes `bytes`, which must be version `seqno` of `full_key`, or any version.
+fn record_of<'a>(
+    bytes: &'a [u8],
+    address: Address,
+    full_key: &[u8],
+    seqno: Option<Seqno>,
+) -> Result<Record<'a>, &'static str> {
     let mut rest = bytes;
     let record = Record::take_stored(&mut rest)?;
     let same_key = split_key(full_key) == Some((record.operation.keyspace, record.operation.key));
@@ -120,7 +125,7 @@ fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqn
     if !rest.is_empty() || !same_key || !same_len {
         return Err("another record lies at the address");
     }
-    if record.seqno != seqno {
+    if seqno.is_some_and(|seqno| record.seqno != seqno) {
         return Err("another version lies at the address");
     }
     Ok(record)
@@ -128,7 +133,7 @@ fn record_of<'a>(bytes: &'a [u8], address: Address, full_key: &[u8], seqno: Seqn
 
 /// Checks that `bytes` are a record of a log, and version `seqno` of `full_key`.
 pub fn check_record(bytes: &[u8], address: Address, full_key: &[u8], seqno: Seqno) -> Result<(), &'static str> {
-    match record_of(bytes, address, full_key, seqno)?.compression {
+    match record_of(bytes, address, full_key, Some(seqno))?.compression {
         Compression::None => Ok(()),
         _ => Err("a record of a log is compressed"),
     }
@@ -362,7 +367,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8], address: Address) -> Result<Slice, ValueError> {
-        value_of(bytes.to_vec(), address, &full_key(KeyspaceId(3), b"key"), Seqno(42), &Arc::default())
+        value_of(bytes.to_vec(), address, &full_key(KeyspaceId(3), b"key"), Some(Seqno(42)), &Arc::default())
     }
 
     /// A thousand sevens compressed with LZ4: a literal, a match of length 994, five literals.

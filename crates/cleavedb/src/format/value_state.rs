@@ -29,6 +29,8 @@ pub struct ValueState {
     pub places: SharedMap<FileId, ValuePlace>,
     /// What tables reference, by the file in their addresses; this includes logs of the front.
     pub referenced: References,
+    /// Logs that hash indexes reference. They stay as they are: value GC does not move what lies in them.
+    pub indexed: BTreeSet<FileId>,
     /// Bytes that reordering may still write.
     pub credit: ReorderCredit,
     /// From how many files records have moved into each file.
@@ -70,6 +72,19 @@ impl ValueState {
                 _ => {}
             }
         }
+        for file in &edit.indexed {
+            let is_log = matches!(self.places.get(file), Some(ValuePlace::Log { .. }));
+            is_log.then_some(()).ok_or_else(|| format!("file {} is indexed, but is no log of values", file.0))?;
+            self.indexed.insert(*file);
+            self.review(*file);
+        }
+        for file in &edit.unindexed {
+            let was_indexed = self.indexed.remove(file);
+            was_indexed
+                .then_some(())
+                .ok_or_else(|| format!("file {} was never indexed, and cannot cease to be", file.0))?;
+            self.review(*file);
+        }
         for file in &edit.values_removed {
             let place = self.places.remove(file);
             let place = place.ok_or_else(|| format!("value file {} is removed but was never added", file.0))?;
@@ -82,8 +97,11 @@ impl ValueState {
         Ok(())
     }
 
-    /// A log whose values stay when it leaves the front.
-    pub fn adopt(&mut self, log: FileId, end: u64) {
+    /// A log whose values stay when it leaves the front; whether hash indexes reference some.
+    pub fn adopt(&mut self, log: FileId, end: u64, is_indexed: bool) {
+        if is_indexed {
+            self.indexed.insert(log);
+        }
         self.place(log, ValuePlace::Log { end });
         self.credit.grant(end);
     }
@@ -125,7 +143,8 @@ impl ValueState {
 
     /// Notes whether something leads to a file directly.
     fn review(&mut self, file: FileId) {
-        let is_led_to = self.referenced.of(file).records > 0 || self.moved_into.contains_key(&file);
+        let is_led_to =
+            self.referenced.of(file).records > 0 || self.moved_into.contains_key(&file) || self.indexed.contains(&file);
         match self.places.contains_key(&file) && !is_led_to {
             true => self.orphans.insert(file),
             false => self.orphans.remove(&file),

@@ -341,6 +341,7 @@ impl RangeTombstones for IndexTable {
 }
 
 /// The position of the next record of a frame.
+#[derive(Clone, Copy)]
 pub struct RecordPlace {
     /// The log.
     pub log: FileId,

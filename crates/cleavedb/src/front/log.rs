@@ -112,11 +112,19 @@ impl LogFile {
         end <= self.written.load(Ordering::Acquire)
     }
 
-    /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
+    /// The value of the record at `address`, which must be version `seqno` of `full_key`, or any
+    /// version of it without `seqno`. One read.
     ///
     /// # Errors
     /// [`Error::Corruption`] if the address has another record or none.
-    pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
+    pub fn read_value(
+        &self,
+        address: Address,
+        full_key: &[u8],
+        seqno: impl Into<Option<Seqno>>,
+        gauge: &Arc<Gauge>,
+    ) -> Result<Slice> {
+        let seqno = seqno.into();
         let damaged = |reason: &str| Error::corruption(self.path(), address.offset, reason);
         if self.file_at(address)?.is_none()
             && let Some(ring) = &self.ring

@@ -57,8 +57,10 @@ pub struct ValueFiles {
 pub struct ValueFigures {
     /// The files as the choice of victims sees them.
     pub candidates: Vec<Candidate>,
-    /// Total bytes of all value files.
+    /// Total bytes of all value files, but for logs that hash indexes reference.
     pub file_bytes: u64,
+    /// Bytes of logs that hash indexes reference.
+    pub indexed_bytes: u64,
     /// Of these, bytes of referenced records. More exact than the sum over the files: how the references to a collected file
     /// divide among the files that its records moved into is not known, and of one that seems to have more live bytes than
     /// it has bytes the rest would be lost.
@@ -94,18 +96,24 @@ impl ValueFiles {
             let file_bytes = candidates.iter().map(|file| file.bytes).sum();
             let reclaimed = self.state.reclaimed_bytes();
             // Other references are to logs of the front.
-            let referenced = self.state.referenced.0.iter().filter(|(file, _)| self.files.contains_key(file));
+            let is_value_file = |file: &FileId| self.files.contains_key(file) && !self.state.indexed.contains(file);
+            let referenced = self.state.referenced.0.iter().filter(|(file, _)| is_value_file(file));
             let referenced: u64 = referenced.map(|(_, of)| of.bytes).sum();
             let live_bytes = referenced.saturating_sub(reclaimed.dead).saturating_sub(reclaimed.saved).min(file_bytes);
-            ValueFigures { file_bytes, live_bytes, reclaimed, candidates }
+            let indexed = self.state.indexed.iter().filter_map(|file| match self.files.get(file) {
+                Some(Entry::Here(log)) => Some(log.end()),
+                _ => None,
+            });
+            let indexed_bytes = indexed.sum();
+            ValueFigures { file_bytes, indexed_bytes, live_bytes, reclaimed, candidates }
         })
     }
 
     fn candidates(&self) -> Vec<Candidate> {
         let reach = self.state.reachable();
         let here = self.files.iter().filter_map(|(id, entry)| match entry {
-            Entry::Here(file) => Some((*id, file)),
-            Entry::Moved(_) => None,
+            Entry::Here(file) if !self.state.indexed.contains(id) => Some((*id, file)),
+            Entry::Here(_) | Entry::Moved(_) => None,
         });
         here.map(|(file, value_file)| {
             let (bytes, part) = match value_file.layout() {
@@ -221,11 +229,19 @@ impl ValueFile {
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// The value of the record at `address`, which must be version `seqno` of `full_key`. One read.
+    /// The value of the record at `address`, which must be version `seqno` of `full_key`, or any
+    /// version of it without `seqno`. One read.
     ///
     /// # Errors
     /// [`Error::Corruption`] if another record, or none, is at the address.
-    pub fn read_value(&self, address: Address, full_key: &[u8], seqno: Seqno, gauge: &Arc<Gauge>) -> Result<Slice> {
+    pub fn read_value(
+        &self,
+        address: Address,
+        full_key: &[u8],
+        seqno: impl Into<Option<Seqno>>,
+        gauge: &Arc<Gauge>,
+    ) -> Result<Slice> {
+        let seqno = seqno.into();
         let file = self.file_at(address)?;
         let mut bytes = vec![0; address.len as usize];
         read_exact_polled(&*file, &mut bytes, address.offset)?;

@@ -19,6 +19,7 @@ mod limits;
 mod released_space;
 mod handles;
 mod snapshots;
+mod hashed;
 mod range_deletes;
 mod iterators;
 mod multi_get;

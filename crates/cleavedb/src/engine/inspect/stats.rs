@@ -8,6 +8,7 @@ use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
 use crate::engine::inspect::delta_stats::DeltaStats;
+use crate::engine::inspect::hash_stats::HashStats;
 use crate::engine::inspect::scheduling_stats::SchedulingStats;
 use crate::engine::inspect::tier_stats::TierStats;
 use crate::engine::memory::MemoryStats;
@@ -221,6 +222,10 @@ pub struct Stats {
     #[n(59)]
     #[cbor(default)]
     pub deltas: DeltaStats,
+    /// Hash keyspaces.
+    #[n(60)]
+    #[cbor(default)]
+    pub hash: HashStats,
     /// The running jobs, in the order in which they began. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
@@ -409,6 +414,7 @@ impl Core {
             tiers,
             scheduling,
             deltas: self.delta_stats(&view),
+            hash: self.hash_stats(&view),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..totals

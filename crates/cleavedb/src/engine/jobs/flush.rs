@@ -1,38 +1,33 @@
 //! Flush: writes the oldest runs of the front to tables of HL0. Each version is routed by its shape (`route.rs`):
 //! written inline, or as the address of a value that stays in its log.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Cursor, DirId, FileId, Merging, Result, Seqno};
+use crate::base::{Cursor, Merging, Result, Seqno};
 use crate::deltas::directory::Change;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::fast_tier::Occupant;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
 use crate::engine::jobs::delta_segment::{
     BucketRoute, FlushedOperands, Segment, change_directory, discard_rejected_segment, with_newest,
 };
+use crate::engine::jobs::front_exit::{FrontExit, logs_leave};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::Routed;
 use crate::engine::jobs::write_tables::discard_rejected;
 use crate::engine::pacer::Watched;
-use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::Edit;
-use crate::format::values::ValuePlace;
-use crate::format::watermarks::{Consumer, Watermarks};
-use crate::front::log::LogFile;
 use crate::front::run::Run;
 use crate::levels::point_reads::newest_in;
 use crate::levels::reference_cursor::ReferenceCursor;
@@ -124,9 +119,9 @@ impl Flush {
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
         let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, operands }| {
-            let edit = core.flush_edit(&view, flushed, &tables);
+            let exit = core.front_exit(&view, flushed, &tables);
             // No edit was begun, so the next attempt writes all of it again.
-            let mut edit = edit.inspect_err(|_| {
+            let FrontExit { mut edit, until } = exit.inspect_err(|_| {
                 tables
                     .iter()
                     .chain(operands.segment.iter().map(|segment| &segment.table))
@@ -138,14 +133,14 @@ impl Flush {
                 change = with_newest(&view.directory, &segment.extents);
                 change_directory(&mut edit, &change);
             }
-            core.cut_logs(&view, flushed, &edit)?;
+            core.cut_logs(&view, until, &edit)?;
             core.current_survey.note_flushed(&core.published.view(), born, &edit.referenced);
-            Ok((tables, operands, change, edit))
+            Ok((tables, operands, change, edit, until))
         });
-        let (tables, operands, change, edit) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
+        let (tables, operands, change, edit, until) = written.inspect_err(|_| begun.report_end(core, 0, false))?;
         let FlushedOperands { segment, crowds, flushing } = operands;
         let change = view_change(runs, &tables, segment.as_ref(), change, &edit);
-        Ok(Outcome::edit(flushed, edit, change).then(move |core, installed| {
+        Ok(Outcome::edit(until, edit, change).then(move |core, installed| {
             let in_segment = segment.as_ref().map_or(0, |segment| segment.table.meta().size);
             let written = tables.iter().map(|table| table.meta().size).sum::<u64>() + in_segment;
             begun.report_end(core, if installed.is_ok() { written } else { 0 }, installed.is_ok());
@@ -218,8 +213,7 @@ fn view_change<'a>(
     buckets: Change,
     edit: &Edit,
 ) -> impl FnOnce(&mut Sources) + 'a {
-    let removed: BTreeSet<FileId> = edit.logs_removed.iter().copied().collect();
-    let adopted: BTreeSet<FileId> = edit.values_placed.iter().map(|(id, _)| *id).collect();
+    let logs_leave = logs_leave(edit);
     let mut added: Vec<(usize, Arc<Table>)> = tables.iter().map(|table| (0, table.clone())).collect();
     added.extend(segment.map(|segment| (SEGMENT_LEVEL.into(), segment.table.clone())));
     let has_buckets = segment.is_some();
@@ -232,14 +226,7 @@ fn view_change<'a>(
         if has_buckets {
             sources.directory = Arc::new(sources.directory.apply(&buckets));
         }
-        let mut logs = (*sources.logs).clone();
-        logs.retain(|id, log| {
-            if removed.contains(id) {
-                log.mark_obsolete();
-            }
-            !removed.contains(id) && !adopted.contains(id)
-        });
-        sources.logs = Arc::new(logs);
+        logs_leave(sources);
     }
 }
 
@@ -290,51 +277,5 @@ impl Core {
             table.note_covering(bases * found / (sample.len() as u64).max(1));
         }
         Ok(Written { tables, born, operands })
-    }
-
-    /// The edit with the new tables, and with the logs that leave the front: those in which everything up to `flushed`
-    /// is in tables and no other consumer needs a record. Logs that tables reference stay for their values; the others
-    /// are removed.
-    fn flush_edit(&self, view: &View, flushed: Seqno, tables: &[Arc<Table>]) -> Result<Edit> {
-        let referenced = Tables::each(tables).references()?;
-        let now = self.published.view();
-        let watermarks = Watermarks::only(Consumer::Levels, flushed);
-        let consumed = self.manifest.lock().state().watermarks.raised(&watermarks).least();
-        let done = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= consumed;
-        let newest = view.logs.keys().next_back().copied();
-        // The newest log may be the active log.
-        let done = view.logs.values().filter(done).filter(|log| Some(log.id()) != newest);
-        // Only flushes add references to logs, and no other flush is running.
-        let is_referenced = |log: &&Arc<LogFile>| {
-            [&referenced, &now.values.state.referenced].into_iter().any(|names| names.of(log.id()).records > 0)
-        };
-        let (adopted, removed): (Vec<_>, Vec<_>) = done.partition(is_referenced);
-        Ok(Edit {
-            files_added: tables.iter().map(|table| table.key()).collect(),
-            tables_added: tables.iter().map(|table| (0, table.meta().clone())).collect(),
-            logs_removed: removed.into_iter().map(|log| log.id()).collect(),
-            values_placed: adopted.into_iter().map(|log| (log.id(), ValuePlace::Log { end: log.end() })).collect(),
-            referenced,
-            watermarks,
-            ..Edit::default()
-        })
-    }
-
-    /// Frees the space reserved after the ends of logs that stay for their values, before they can be held as value
-    /// files.
-    fn cut_logs(&self, view: &View, flushed: Seqno, edit: &Edit) -> Result<()> {
-        if edit.values_placed.is_empty() {
-            return Ok(());
-        }
-        self.sync_to(flushed)?;
-        for (id, _) in &edit.values_placed {
-            if let Some(log) = view.logs.get(id) {
-                // If this fails, the space stays reserved.
-                if log.file().truncate(log.end()).is_ok() && log.key().dir == DirId::HOME {
-                    self.fast.note(Occupant::File(log.id()), log.end());
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -3,18 +3,19 @@
 use crate::engine::core::Core;
 use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
-    balance_caches, collect_garbage, compact, delete_files, find_stale, flush, help, make_reserve, merge_runs,
-    move_files, prepare_log, reorder, rewrite_buckets, seal, seal_front,
+    balance_caches, collect_garbage, collect_logs, compact, delete_files, find_stale, flush, front_exit, help,
+    make_reserve, merge_runs, move_files, prepare_log, reorder, rewrite_buckets, seal, seal_front,
 };
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&JobKind; 17] = [
+const KINDS: [&JobKind; 19] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,
     &flush::KIND,
+    &front_exit::KIND,
     &merge_runs::KIND,
     &rewrite_buckets::KIND,
     &help::WITH_COMPACTIONS,
@@ -25,6 +26,7 @@ const KINDS: [&JobKind; 17] = [
     &balance_caches::KIND,
     &delete_files::KIND,
     &make_reserve::KIND,
+    &collect_logs::KIND,
     &collect_garbage::KIND,
     &reorder::KIND,
     &move_files::KIND,

@@ -87,15 +87,19 @@ impl Core {
         let consumed = state.watermarks.least();
         let needed = view.logs.values().filter(|log| log.last_seqno() > consumed);
         let logs: Vec<_> = needed.map(|log| (log.clone(), log.end())).collect();
-        // A log whose records are all in tables may still hold values.
+        // A log whose records are all in tables, or in the index of a hash keyspace, may still hold values.
+        let indexed = self.indexed_files();
         let values: Vec<_> = view
             .logs
             .values()
-            .filter(|log| log.last_seqno() <= consumed && state.values.referenced.of(log.id()).records > 0)
+            .filter(|log| {
+                let is_referenced = state.values.referenced.of(log.id()).records > 0 || indexed.refers_to(log.id());
+                log.last_seqno() <= consumed && is_referenced
+            })
             .map(|log| (log.clone(), log.end()))
             .collect();
         for (log, end) in &values {
-            state.values.adopt(log.id(), *end);
+            state.values.adopt(log.id(), *end, indexed.refers_to(log.id()));
         }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
         state.forget_unused_files();

@@ -95,12 +95,18 @@ impl Core {
         let needless = self.logs.take_needless();
         let logs: Vec<Arc<LogFile>> = view.logs.values().cloned().chain(needless).collect();
         let mut settled = Vec::new();
+        let indexed = self.indexed_files();
         for log in &logs {
             let named = manifest.state().logs.get(&log.id()).copied();
             let needed = log.last_seqno() > consumed;
             match named {
                 Some(None) if needed => settled.push(log.clone()),
-                Some(_) if !needed && manifest.state().values.referenced.of(log.id()).records > 0 => {
+                Some(_)
+                    if !needed
+                        && (indexed.refers_to(log.id())
+                            || manifest.state().values.referenced.of(log.id()).records > 0) =>
+                {
+                    edit.indexed.extend(Some(log.id()).filter(|log| indexed.refers_to(*log)));
                     edit.values_placed.push((log.id(), ValuePlace::Log { end: log.end() }));
                     settled.push(log.clone());
                 }

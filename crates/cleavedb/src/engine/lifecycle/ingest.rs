@@ -17,10 +17,12 @@ use std::sync::atomic::Ordering;
 use crate::base::panics::guard_panic;
 use crate::base::versions::{VersionRef, VersionSource};
 use crate::base::{Cursor, Error, FileId, Kind, Result, Stamp, limits};
+use crate::engine::batch::Batch;
 use crate::engine::claims::{Claim, Claims};
 use crate::engine::commit_queue::CommitState;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::tuning::settings::{Durability, WriteOptions};
 use crate::engine::work::WorkState;
 use crate::engine::write::pacing::Gate;
 use crate::format::edit::{Edit, KeyspaceKind};
@@ -28,6 +30,9 @@ use crate::format::watermarks::{Consumer, Watermarks};
 use crate::levels::picker::RunningCompaction;
 use crate::levels::table::Table;
 use crate::levels::version::{LEVELS_MAX, Version};
+
+/// An ingest into a hash keyspace writes batches of about this many bytes.
+const HASHED_BATCH_BYTES: u64 = 1 << 20;
 
 /// The placeholder in the file for the sequence number that the ingest will get.
 const UNPLACED: Stamp = Stamp(Kind::Put as u64);
@@ -88,7 +93,7 @@ where
 
 impl Core {
     /// Ingests `pairs` atomically. Returns their number.
-    pub fn ingest<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
+    pub fn ingest<I, K, V>(self: &Arc<Core>, keyspace: &Arc<KeyspaceState>, pairs: I) -> Result<u64>
     where
         I: Iterator<Item = (K, V)>,
         K: AsRef<[u8]>,
@@ -96,7 +101,29 @@ impl Core {
     {
         match keyspace.record.kind {
             KeyspaceKind::Ordered => self.ingest_ordered(keyspace, pairs),
+            KeyspaceKind::Hash => self.ingest_hashed(keyspace, pairs),
         }
+    }
+
+    /// Puts the pairs in batches: what goes through the log is at its place already.
+    fn ingest_hashed<I, K, V>(self: &Arc<Core>, keyspace: &Arc<KeyspaceState>, pairs: I) -> Result<u64>
+    where
+        I: Iterator<Item = (K, V)>,
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.check_writable()?;
+        keyspace.check(self.database)?;
+        let (mut batch, mut count) = (Batch::default(), 0);
+        for (key, value) in pairs {
+            batch.push(keyspace, Kind::Put, key.as_ref(), value.as_ref());
+            count += 1;
+            if batch.record_bytes() >= HASHED_BATCH_BYTES {
+                self.write(&mut batch, WriteOptions::new().durability(Durability::Buffered))?;
+            }
+        }
+        self.write(&mut batch, WriteOptions::new().durability(Durability::Sync))?;
+        Ok(count)
     }
 
     fn ingest_ordered<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>

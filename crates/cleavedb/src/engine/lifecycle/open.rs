@@ -96,9 +96,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let state = manifest.state();
-    let records = state.keyspaces.values().cloned();
-    let keyspaces =
-        Keyspaces::new(records, state.dropped.clone(), request.operators, database, tuning.separation_bytes);
+    let (operators, separation) = (request.operators, tuning.separation_bytes);
+    let keyspaces = Keyspaces::new(state, recovered.indexes, operators, database, separation);
     let around = ValueHome { dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !read_only {
@@ -129,6 +128,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         locks,
     }));
     core.work.note_flushed(flushed);
+    core.note_hashed_change();
     start(&core)?;
     Ok(core)
 }

@@ -326,6 +326,7 @@ impl ManifestState {
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
+            indexed: self.values.indexed.iter().copied().collect(),
             // Those with higher numbers first, so that what has moved has somewhere to go.
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),

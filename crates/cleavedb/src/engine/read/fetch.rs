@@ -44,7 +44,7 @@ impl Core {
         }
         let open = |(file, ..): &(Arc<dyn File>, _, _, _)| Some(file.clone());
         read_coalesced(wanted, COALESCING, open, |(_, full, version, now), bytes| {
-            if let Ok(value) = value_of(bytes, *now, full, version.0.seqno(), &self.memory.values) {
+            if let Ok(value) = value_of(bytes, *now, full, Some(version.0.seqno()), &self.memory.values) {
                 if fill_cache {
                     self.memory.value_cache.insert(full, version.0, None, &value);
                 }

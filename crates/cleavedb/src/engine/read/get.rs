@@ -17,6 +17,10 @@ use crate::values::files::Located;
 impl Core {
     /// The value of `key`: the newest, or the one visible at the sequence number of a snapshot.
     pub fn get(&self, keyspace: &KeyspaceState, key: &[u8], snapshot: Option<Seqno>) -> Result<Option<Slice>> {
+        if let Some(index) = &keyspace.hash {
+            self.check_read(keyspace, key)?;
+            return self.get_hashed(keyspace, index, key, snapshot);
+        }
         let (view, newest) = self.published.read();
         self.get_in(&view, keyspace, key, snapshot.unwrap_or(newest))
     }
@@ -196,7 +200,8 @@ impl Core {
     }
 }
 
-fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Slice> {
+/// The value of a base and its operands, oldest first.
+pub(super) fn merge(keyspace: &KeyspaceState, full: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Slice> {
     let key = split_key(full).map_or(full, |(_, key)| key);
     let failed = |reason: String| {
         let (name, key) = (&keyspace.record.name, key.escape_ascii().to_string());

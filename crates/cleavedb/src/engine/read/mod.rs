@@ -2,6 +2,7 @@
 //! layers from the newest to the oldest. Called by the handles in `api/`.
 
 pub(crate) mod get;
+pub(crate) mod hashed;
 pub(crate) mod together;
 pub(crate) mod multi_get;
 pub(crate) mod scan;

@@ -39,6 +39,9 @@ impl Core {
         keys: &[K],
         snapshot: Option<Seqno>,
     ) -> Vec<Result<Option<Slice>>> {
+        if let Some(index) = &keyspace.hash {
+            return self.multi_get_hashed(keyspace, index, keys, snapshot);
+        }
         let (view, seqno) = match snapshot {
             Some(seqno) => (self.published.view(), seqno),
             None => self.published.read(),

@@ -5,7 +5,7 @@ use crate::base::key_bounds::Between;
 use crate::base::ranges::KeyRange;
 use crate::base::{KeyBounds, Result};
 use crate::engine::core::Core;
-use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::keyspaces::{KeyspaceState, unsupported};
 use crate::engine::read::bounds::Bounds;
 
 /// Estimated contents of a keyspace.
@@ -25,13 +25,15 @@ pub struct KeyspaceStats {
     pub bytes_separated: u64,
     /// Bytes in the front: index tables and runs in memory, and the values in logs that they reference.
     pub front_bytes: u64,
+    /// Bytes of the live records of a hash keyspace, in logs.
+    pub log_bytes: u64,
 }
 
 impl Core {
     /// Estimated bytes of a range: in table files, in the values that they reference, and in the front.
     pub fn approximate_size(&self, keyspace: &KeyspaceState, range: Between<'_>) -> Result<u64> {
         let sizes = self.sizes(keyspace, Bounds::of_range(keyspace.record.id, range))?;
-        Ok(sizes.table_bytes + sizes.bytes_separated + sizes.front_bytes)
+        Ok(sizes.table_bytes + sizes.bytes_separated + sizes.front_bytes + sizes.log_bytes)
     }
 
     /// Estimated contents of a keyspace.
@@ -44,6 +46,14 @@ impl Core {
         self.check_open()?;
         keyspace.check(self.database)?;
         let mut sizes = KeyspaceStats::default();
+        if let Some(index) = &keyspace.hash {
+            let all = Bounds::of_range(keyspace.record.id, (..).key_bounds());
+            if (&bounds.lower, &bounds.upper) != (&all.lower, &all.upper) {
+                return Err(unsupported("the size of a range", keyspace));
+            }
+            (sizes.entries, sizes.log_bytes) = (index.keys() as u64, index.live_bytes());
+            return Ok(sizes);
+        }
         if bounds.is_empty() {
             return Ok(sizes);
         }

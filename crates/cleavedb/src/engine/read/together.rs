@@ -111,7 +111,7 @@ impl Core {
         read_coalesced(wanted, COALESCING, Lacking::file, |lacking, bytes| match (lacking, &base) {
             (Lacking::Block(block), _) => block.insert(bytes),
             (Lacking::Value(_, now), Some((stamp, _))) => {
-                if let Ok(read) = value_of(bytes, *now, full, stamp.seqno(), &self.memory.values) {
+                if let Ok(read) = value_of(bytes, *now, full, Some(stamp.seqno()), &self.memory.values) {
                     *value = Some((inline(*stamp), read));
                 }
             }

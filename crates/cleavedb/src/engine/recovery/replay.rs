@@ -11,19 +11,21 @@ use std::sync::Arc;
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::engine::hashed::place_of;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
-use crate::format::record::Record;
+use crate::format::record::{HEADER_BYTES as RECORD_HEADER_BYTES, Record};
 use crate::format::references::References;
 use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
+use crate::hash::store::{Change, HashStore};
 use crate::io::file_guard::FileGuard;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
@@ -39,6 +41,8 @@ pub(crate) struct Recovered {
     pub logs: BTreeMap<FileId, Arc<LogFile>>,
     /// The end of history.
     pub last_seqno: Seqno,
+    /// The indexes of hash keyspaces.
+    pub indexes: BTreeMap<KeyspaceId, Arc<HashStore>>,
     /// The edit to commit before the first write; `None` after a clean close.
     pub edit: Option<Edit>,
 }
@@ -81,7 +85,9 @@ pub(crate) fn recover(
         referenced: &state.values.referenced,
         in_front,
         keyspaces,
+        indexes: new_indexes(state),
     };
+    replay.index_logs_before_front(storage, dirs, state)?;
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
     replay.durable = state.last_seqno;
@@ -107,7 +113,28 @@ pub(crate) fn recover(
     }
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();
-    Ok(Recovered { tables: replay.tables, logs: replay.logs, last_seqno, edit: unsettled.then_some(replay.edit) })
+    Ok(Recovered {
+        tables: replay.tables,
+        logs: replay.logs,
+        last_seqno,
+        indexes: replay.indexes,
+        edit: unsettled.then_some(replay.edit),
+    })
+}
+
+/// An empty index for each hash keyspace.
+fn new_indexes(state: &ManifestState) -> BTreeMap<KeyspaceId, Arc<HashStore>> {
+    let hashed = state.keyspaces.values().filter(|keyspace| keyspace.kind == KeyspaceKind::Hash);
+    let index = || Arc::new(HashStore::new(state.database, RECORD_HEADER_BYTES));
+    hashed.map(|keyspace| (keyspace.id, index())).collect()
+}
+
+/// Puts a record into the index of its keyspace. Logs are read in the order in which they were written.
+fn index_record(index: &HashStore, record: &Record<'_>, log: FileId, offset: u64) {
+    let Record { operation, seqno, .. } = *record;
+    if let Some(place) = place_of(operation.kind, log, offset, operation.record_bytes()) {
+        index.apply(Change { key: operation.key, place, seqno }, false);
+    }
 }
 
 struct Replay<'a> {
@@ -130,6 +157,8 @@ struct Replay<'a> {
     in_front: usize,
     /// The kind of each keyspace, and from which size on its values are separated for good.
     keyspaces: BTreeMap<KeyspaceId, (KeyspaceKind, usize)>,
+    /// The index of each hash keyspace.
+    indexes: BTreeMap<KeyspaceId, Arc<HashStore>>,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -232,10 +261,12 @@ impl Replay<'_> {
                 self.durable = self.durable.max(header.sync_point);
                 if header.kind == FrameKind::Records {
                     end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
-                    if end.last_seqno > self.consumed {
-                        self.replay(id, offset, frame.body);
+                    let is_new = end.last_seqno > self.consumed;
+                    if is_new || !self.indexes.is_empty() {
+                        end.is_needed |= self.replay(id, offset, frame.body) || is_new;
+                    }
+                    if is_new {
                         self.expected = end.last_seqno.next();
-                        end.is_needed = true;
                     }
                 }
                 end.offset = offset + header.frame_bytes();
@@ -286,8 +317,10 @@ impl Replay<'_> {
         }
     }
 
-    /// Passes each record of a frame to its consumer, unless it is at or below that consumer's watermark.
-    fn replay(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) {
+    /// Passes each record of a frame to its consumer, unless it is at or below that consumer's watermark; true if some
+    /// belong to hash keyspaces.
+    fn replay(&mut self, log: FileId, frame_offset: u64, mut body: &[u8]) -> bool {
+        let mut has_hashed = false;
         let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
         let table = self.tables.last().expect("there is always a table to fill").clone();
         let mut inserter = table.insert();
@@ -295,15 +328,19 @@ impl Replay<'_> {
             // What is left of a dropped keyspace goes where the versions of ordered ones go, which drops it.
             let known = self.keyspaces.get(&record.operation.keyspace).copied();
             let (kind, after_flush) = known.unwrap_or((KeyspaceKind::Ordered, usize::MAX));
-            let consumer = match kind {
-                KeyspaceKind::Ordered => Consumer::Levels,
-            };
-            if record.seqno <= self.watermarks.of(consumer) {
-                place.offset += record.operation.record_bytes() as u64;
-                continue;
-            }
-            match consumer {
-                Consumer::Levels => {
+            let len = record.operation.record_bytes();
+            match kind {
+                KeyspaceKind::Hash => {
+                    if let Some(index) = self.indexes.get(&record.operation.keyspace) {
+                        index_record(index, &record, log, place.offset);
+                    }
+                    has_hashed = true;
+                    place.offset += len as u64;
+                }
+                KeyspaceKind::Ordered if record.seqno <= self.watermarks.of(Consumer::Levels) => {
+                    place.offset += len as u64;
+                }
+                KeyspaceKind::Ordered => {
                     let apart = SeparationThresholds { in_front: self.in_front, after_flush };
                     inserter.add_record(&record.operation, record.seqno, &mut place, apart);
                 }
@@ -313,5 +350,38 @@ impl Replay<'_> {
         if self.tuning.is_full(&table) {
             self.tables.push(Arc::new(IndexTable::new()));
         }
+        has_hashed
+    }
+
+    /// Puts the records of hash keyspaces into their indexes that lie in logs which have left the front.
+    fn index_logs_before_front(&mut self, storage: &dyn Storage, dirs: &Dirs, state: &ManifestState) -> Result<()> {
+        if self.indexes.is_empty() {
+            return Ok(());
+        }
+        for &id in &state.values.indexed {
+            let Some(ValuePlace::Log { end }) = state.values.places.get(&id) else { continue };
+            let file = storage.open_read(&dirs.path(state.file(id)), Access::Buffered)?;
+            let Opened::Log(mut reader) = LogReader::open(&*file, id, None)? else {
+                return Err(Error::corruption(file.path(), 0, "the log has no header"));
+            };
+            while reader.offset() < *end {
+                let at = reader.offset();
+                let Some(frame) = reader.next_frame()? else {
+                    let message = format!("a frame is damaged; hash indexes reference records up to {end}");
+                    return Err(Error::corruption(file.path(), at, message));
+                };
+                if frame.header.kind != FrameKind::Records {
+                    continue;
+                }
+                let (mut body, mut offset) = (frame.body, frame.offset + HEADER_BYTES as u64);
+                while let Ok(record) = Record::take(&mut body) {
+                    if let Some(index) = self.indexes.get(&record.operation.keyspace) {
+                        index_record(index, &record, id, offset);
+                    }
+                    offset += record.operation.record_bytes() as u64;
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -461,7 +461,15 @@ fn segment_builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize
     TableOptions::builder_bytes(page, filter_bits, write)
 }
 
+/// Hash indexes take new keys up to this part of the memory budget.
+const HASH_INDEX_PART: usize = 2;
+
 impl Tuning {
+    /// The most memory of hash indexes for which they take new keys: half of the budget.
+    pub fn hash_index_bytes_max(&self) -> usize {
+        self.memory_bytes / HASH_INDEX_PART
+    }
+
     /// Memory limit for the records whose liveness value GC decides together.
     pub(crate) fn judged_bytes_max(&self) -> usize {
         (self.job_bytes / 4).min(JUDGED_BYTES_MAX)

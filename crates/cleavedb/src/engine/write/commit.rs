@@ -58,6 +58,9 @@ impl Core {
         let deadline = options.stall_max.map(|stall_max| now().saturating_add(stall_max));
         self.wait_for_room(batch.record_bytes(), deadline)?;
         self.wait_for_buckets(batch, deadline)?;
+        if batch.writes_hashed() {
+            self.fold_chains(batch)?;
+        }
         let seqno = self.commit(batch, deadline)?;
         match durability {
             Durability::Buffered => Ok(()),
@@ -119,6 +122,7 @@ impl Core {
         let committed = self
             .check_open()
             .and_then(|()| batch.check(self.database))
+            .and_then(|()| self.check_index_room(batch, 0).map(drop))
             .and_then(|()| self.check_poison())
             .and_then(|()| self.append_guarded(&mut commit, &[batch]))
             .map(|()| commit.last_seqno);
@@ -150,10 +154,14 @@ impl Core {
     fn commit_group(&self, group: &[(u64, Batch)]) -> Vec<Result<Seqno>> {
         let mut commit = self.commit.lock();
         // A keyspace may have been dropped, or the database closed, while the batch waited.
-        let mut results: Vec<Result<Seqno>> = group
-            .iter()
-            .map(|(_, batch)| self.check_open().and(batch.check(self.database)).map(|_| Seqno::ZERO))
-            .collect();
+        let mut new_bytes = 0;
+        let mut check = |batch: &Batch| {
+            self.check_open()?;
+            batch.check(self.database)?;
+            new_bytes += self.check_index_room(batch, new_bytes)?;
+            Ok(Seqno::ZERO)
+        };
+        let mut results: Vec<Result<Seqno>> = group.iter().map(|(_, batch)| check(batch)).collect();
         let accepted: Vec<&Batch> =
             group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
         if accepted.is_empty() {
@@ -196,10 +204,14 @@ impl Core {
             Ok(offset) => offset,
             Err(error) => return Err(self.give_up_frame(commit, error)),
         };
-        self.insert_group(commit, group, frame_offset);
+        let first_seqno = commit.last_seqno.next();
+        let first = self.insert_group(commit, group, frame_offset);
         self.counters.user_bytes.fetch_add(body_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
-        self.published.publish(commit.last_seqno);
+        match group.iter().any(|batch| batch.writes_hashed()) {
+            true => self.index_and_publish(group, first, first_seqno, commit.last_seqno),
+            false => self.published.publish(commit.last_seqno),
+        }
         if self.settings.tuning.is_full(&commit.active) {
             self.seal(commit);
         }
@@ -256,13 +268,14 @@ impl Core {
         error
     }
 
-    /// Hands each operation to the store of its keyspace.
-    fn insert_group(&self, commit: &mut CommitState, group: &[&Batch], frame_offset: u64) {
+    /// Hands the operations on ordered keyspaces to the index table; returns where the first record lies.
+    fn insert_group(&self, commit: &mut CommitState, group: &[&Batch], frame_offset: u64) -> RecordPlace {
         let writer = commit.writer.as_ref().expect("the log writer has appended the frame");
         let log = writer.active().expect("the frame was appended to the active log").id();
         let CommitState { active, last_seqno, .. } = commit;
         let mut inserter = active.insert();
-        let mut place = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let first = RecordPlace { log, offset: frame_offset + HEADER_BYTES as u64 };
+        let mut place = first;
         let (in_front, mut for_good) = (self.keyspaces.separation_min(), self.keyspaces.separations());
         for batch in group {
             let mut kind_of = batch.kinds();
@@ -275,9 +288,11 @@ impl Core {
                         let thresholds = SeparationThresholds { in_front, after_flush };
                         inserter.add_record(&operation, *last_seqno, &mut place, thresholds);
                     }
+                    KeyspaceKind::Hash => place.offset += operation.record_bytes() as u64,
                 }
             }
         }
+        first
     }
 
     /// Switches to a new log that has room for `bytes`. After a transient error nothing was written, and the next write
@@ -296,6 +311,7 @@ impl Core {
         });
         let writer = commit.writer.as_mut().expect("a log writer was fitted to the log");
         commit.unsynced.extend(writer.rotate(log));
+        self.note_hashed_change();
         self.work.wake();
         Ok(())
     }

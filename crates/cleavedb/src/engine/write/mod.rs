@@ -10,3 +10,5 @@ pub(crate) mod queues;
 pub(crate) mod space;
 pub(crate) mod separation;
 pub(crate) mod fold;
+pub(crate) mod hashed;
+pub(crate) mod hashed_moves;

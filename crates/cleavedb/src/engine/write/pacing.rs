@@ -28,6 +28,11 @@ const FAST_SLOW_FROM: f64 = 0.78;
 /// ...and go at the rate of demotion at a tenth more.
 const FAST_STEEPNESS: f64 = 2.5;
 
+/// Writers are slowed once garbage in logs of hash keyspaces has come to this part of what is allowed...
+const LOGS_SLOW_FROM: f64 = 1.0;
+/// ...and go at the rate of collection at an eighth more.
+const LOGS_STEEPNESS: f64 = 2.0;
+
 /// Stops new writes until dropped. Writes that have begun continue.
 pub(crate) struct Gate<'a>(&'a Core);
 
@@ -163,6 +168,7 @@ impl Core {
             self.hl0_stage(&view, hl0),
             self.space_stage(&view.values),
             self.fast_stage(state.moves.rate),
+            self.logs_stage(),
         ];
         state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
         if differs(state.pace, state.told) {
@@ -228,6 +234,14 @@ impl Core {
             left: self.pacer.hl0.left() as f64 * shrunk,
             is_full: tables >= stop,
         }
+    }
+
+    /// The stage that the collection of logs of hash keyspaces drains. As garbage in value files it never stops writers.
+    fn logs_stage(&self) -> Stage {
+        let fill = self.hash.garbage_fill.load(Ordering::Relaxed) as f64 / 1000.0;
+        let fill = SLOW_FROM + (fill - LOGS_SLOW_FROM) * LOGS_STEEPNESS;
+        let drain = self.hash.drain.load(Ordering::Relaxed) as f64;
+        Stage { fill: fill.clamp(0.0, 1.0), drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 
     /// The stage that demotion drains: the fast tier. It never stops writers, whose logs are made on the slow tier once it

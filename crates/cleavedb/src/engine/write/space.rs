@@ -139,7 +139,8 @@ impl Core {
         let tables: u64 = view.version.levels().iter().map(|level| level.bytes()).sum();
         let logs: u64 = view.logs.values().map(|log| log.end()).sum();
         let segments: u64 = view.version.segments().iter().map(|segment| segment.meta().size).sum();
-        tables + segments + logs + view.values.figures().file_bytes
+        let figures = view.values.figures();
+        tables + segments + logs + figures.file_bytes + figures.indexed_bytes
     }
 
     /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.

@@ -479,6 +479,7 @@ fn may_be_in_tables(state: &ManifestState, keyspace: KeyspaceId) -> bool {
     let kind = state.keyspaces.get(&keyspace).map_or(KeyspaceKind::Ordered, |record| record.kind);
     match kind {
         KeyspaceKind::Ordered => knows(state, keyspace),
+        KeyspaceKind::Hash => false,
     }
 }
 

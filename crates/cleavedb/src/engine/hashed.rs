@@ -1,0 +1,99 @@
+//! The state of hash keyspaces that is not in their indexes: the gate between readers and the publication of a group, and
+//! which logs the indexes reference.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::base::{FileId, Kind, Seqno};
+use crate::engine::core::Core;
+use crate::hash::place::{Place, PlaceKind};
+use crate::hash::store::{FileLive, birth_of};
+use crate::sched::sync::RwLock;
+
+/// Shared by all hash keyspaces.
+#[derive(Default)]
+pub(crate) struct HashState {
+    /// Held for reading while an index is asked; for writing while a group is put into the indexes and published.
+    pub gate: RwLock<()>,
+    /// Logs were written, or a snapshot was released: there may be something to collect.
+    pub is_due: AtomicBool,
+    /// Indexes keep what only snapshots see.
+    pub has_undo: AtomicBool,
+    /// How full the allowance of garbage is, in thousandths, and how much of it collection removes, in bytes per second.
+    pub garbage_fill: AtomicU64,
+    pub drain: AtomicU64,
+    /// Records that were moved, so that their logs can go, and bytes of these.
+    pub records_moved: AtomicU64,
+    pub bytes_moved: AtomicU64,
+    /// Logs of which nothing was live any more.
+    pub logs_freed: AtomicU64,
+}
+
+/// What all indexes together reference.
+pub(crate) struct IndexedFiles {
+    /// By file.
+    pub files: BTreeMap<FileId, FileLive>,
+    /// All this follows from records up to this one.
+    pub until: Seqno,
+}
+
+impl IndexedFiles {
+    /// An index, or a snapshot of it, references records of the file.
+    pub fn refers_to(&self, file: FileId) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// What is live of a file.
+    pub fn of(&self, file: FileId) -> FileLive {
+        self.files.get(&file).copied().unwrap_or_default()
+    }
+}
+
+/// The place of a record of this kind, if hash indexes keep such.
+pub(crate) fn place_of(kind: Kind, file: FileId, offset: u64, record_bytes: usize) -> Option<Place> {
+    let len = record_bytes as u32;
+    let (kind, len) = match kind {
+        Kind::Put => (PlaceKind::Value, len),
+        Kind::Delta => (PlaceKind::Operand, len),
+        Kind::Delete => (PlaceKind::Tombstone, birth_of(file)),
+        _ => return None,
+    };
+    Some(Place { file, offset, len, kind })
+}
+
+impl Core {
+    /// The files that the indexes of hash keyspaces reference. O(hash keyspaces x files).
+    pub fn indexed_files(&self) -> IndexedFiles {
+        let _gate = self.hash.gate.read();
+        let until = self.published.seqno();
+        let mut files = BTreeMap::<FileId, FileLive>::new();
+        for keyspace in self.keyspaces.hashed() {
+            for (file, live) in keyspace.hash.iter().flat_map(|index| index.files()) {
+                let sum = files.entry(file).or_default();
+                sum.records += live.records;
+                sum.bytes += live.bytes;
+                sum.pinned += live.pinned;
+            }
+        }
+        IndexedFiles { files, until }
+    }
+
+    /// Drops what no snapshot needs any more.
+    pub fn trim_undo(&self) {
+        let _gate = self.hash.gate.write();
+        let oldest = self.snapshots.held().keys().next().copied();
+        let mut is_left = false;
+        for keyspace in self.keyspaces.hashed() {
+            for index in keyspace.hash.iter().filter(|index| index.has_undo()) {
+                index.trim_undo(oldest);
+                is_left |= index.has_undo();
+            }
+        }
+        self.hash.has_undo.store(is_left, Ordering::Release);
+    }
+
+    /// Lets the collection of logs look anew.
+    pub fn note_hashed_change(&self) {
+        self.hash.is_due.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,232 @@
+//! Collection of the logs in which records of hash keyspaces lie: logs of which nothing is live go, and the one with the smallest
+//! live part is emptied when garbage nears its limit. The indexes know at once what is live, so nothing has to be looked for:
+//! the log is read once, in order, and each record that an index still names is written to the log again
+//! (`engine/write/hashed_moves.rs`). What tables reference in such a log is left for value GC, which finds it once no index
+//! refers to the log any more.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice};
+use crate::engine::claims::{Claims, Sole};
+use crate::engine::core::Core;
+use crate::engine::hashed::{IndexedFiles, place_of};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
+use crate::engine::jobs::outcome::Outcome;
+use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::shortages::Need;
+use crate::engine::view::View;
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::write::hashed_moves::Move;
+use crate::format::edit::Edit;
+use crate::format::frame::{FrameKind, HEADER_BYTES};
+use crate::format::record::{Operation, Record};
+use crate::front::log_reader::{LogReader, Opened};
+use crate::hash::place::{Place, PlaceKind};
+use crate::hash::policy::{Demand, LogSpace};
+use crate::hash::store::HashStore;
+use crate::sched::clock::now;
+use crate::values::files::Entry;
+
+/// Records of about this many bytes are written together.
+const TOGETHER_BYTES: usize = 256 << 10;
+/// Garbage of so many logs is always allowed.
+const SLACK_LOGS: u64 = 3;
+
+/// Due when logs were written since the last look, or a snapshot was released, and something can go.
+pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
+
+/// Frees logs, or empties one, but for those that could not be read.
+struct CollectLogs {
+    quarantined: BTreeSet<FileId>,
+}
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    let is_due = core.hash.is_due.load(Ordering::Acquire)
+        && !state.has(Sole::HashedLogs)
+        && state.shortages.may_try(Need::Collection, look.now);
+    is_due.then(|| JobKind::begin(CollectLogs { quarantined: state.quarantined.clone() })).flatten()
+}
+
+impl Job for CollectLogs {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "collect logs",
+            claims: Claims::sole(Sole::HashedLogs),
+            binds: &[Bound::ReadSlow, Bound::WriteFast],
+            class: Class::Mandatory,
+            memory: MemoryShare::Nothing,
+            need: Need::Collection,
+            meets_need: true,
+        }
+    }
+
+    fn plan(&self, _: &Core) -> Result<Plan<'_>> {
+        Ok(Plan::WithReserve(Box::new(|core| match core.collect_logs(&self.quarantined) {
+            // What was moved by now stays moved.
+            Err(Error::Closed) => Ok(Outcome::nothing()),
+            collected => collected,
+        })))
+    }
+
+    fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
+        let view = core.published.view();
+        let files = view.values.state.indexed.iter().filter_map(|file| view.values.stored.get(file));
+        files.filter(|stored| **stored.path() == *path).map(|stored| stored.id()).collect()
+    }
+}
+
+impl Core {
+    fn collect_logs(&self, quarantined: &BTreeSet<FileId>) -> Result<Outcome<'static>> {
+        // What changes from here on is looked at by the next job.
+        self.hash.is_due.store(false, Ordering::Release);
+        self.trim_undo();
+        // A log of this view is full, so no index gets references to it after this.
+        let view = self.published.view();
+        let indexed = self.indexed_files();
+        let gone: Vec<FileId> =
+            view.values.state.indexed.iter().copied().filter(|file| !indexed.refers_to(*file)).collect();
+        if !gone.is_empty() {
+            let count = gone.len() as u64;
+            let edit = Edit { unindexed: gone, ..Edit::default() };
+            return Ok(Outcome::edit(indexed.until, edit, |_| ()).then(move |core, installed| {
+                core.note_hashed_change();
+                installed?;
+                core.hash.logs_freed.fetch_add(count, Ordering::Relaxed);
+                Ok(())
+            }));
+        }
+        let (victim, fill) = self.with_log_demand(&view, &indexed, |demand| (demand.victim(), demand.fill()));
+        // With nothing to collect it is no use to wait.
+        let fill = if victim.is_some() { (fill * 1000.0) as u64 } else { 0 };
+        self.hash.garbage_fill.store(fill, Ordering::Relaxed);
+        let Some(victim) = victim.filter(|victim| !quarantined.contains(victim)) else {
+            return Ok(Outcome::nothing());
+        };
+        let began = now();
+        self.empty_log(&view, victim)?;
+        let freed = match view.values.files.get(&victim) {
+            Some(Entry::Here(log)) => log.end().saturating_sub(indexed.of(victim).bytes),
+            _ => 0,
+        };
+        let seconds = now().saturating_sub(began).as_secs_f64().max(1e-3);
+        self.hash.drain.store((freed as f64 / seconds) as u64, Ordering::Relaxed);
+        self.note_hashed_change();
+        Ok(Outcome::nothing())
+    }
+
+    /// What is live in logs with records of hash keyspaces.
+    pub fn with_log_demand<R>(&self, view: &View, indexed: &IndexedFiles, look: impl FnOnce(&Demand<'_>) -> R) -> R {
+        let state = &view.values.state;
+        let space = |file: &FileId| match view.values.files.get(file) {
+            Some(Entry::Here(log)) => {
+                let live = indexed.of(*file);
+                let by_tables = state.referenced.of(*file).bytes;
+                let bytes = log.end();
+                Some(LogSpace { file: *file, bytes, live: live.bytes + by_tables, is_pinned: live.pinned > 0 })
+            }
+            _ => None,
+        };
+        let logs: Vec<LogSpace> = state.indexed.iter().filter_map(space).collect();
+        // What ordered keyspaces have in the logs of the front is judged once they have left it.
+        let in_front = view.logs.keys().map(|log| indexed.of(*log).bytes).sum();
+        let keyspaces = self.keyspaces.hashed();
+        let sum = |of: fn(&HashStore) -> usize| {
+            keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref()).map(|index| of(index) as u64).sum()
+        };
+        look(&Demand {
+            logs: &logs,
+            front_bytes: in_front,
+            front_live: in_front,
+            slack: SLACK_LOGS * self.settings.tuning.log_bytes_for(self.stored_bytes()),
+            keys: sum(HashStore::keys),
+            tombstones: sum(HashStore::tombstones),
+        })
+    }
+
+    /// Writes every record that an index names in a log once more.
+    fn empty_log(&self, view: &Arc<View>, victim: FileId) -> Result<()> {
+        let Some(Entry::Here(log)) = view.values.files.get(&victim) else { return Ok(()) };
+        let file = log.stored().streamed_file()?;
+        let Opened::Log(mut reader) = LogReader::open(&*file, victim, None)? else {
+            return Err(Error::corruption(file.path(), 0, "the log has no header"));
+        };
+        // Deleted keys are forgotten if no log is left that is older than their deletion, but for the victim.
+        let now = self.published.view();
+        let others = now.values.state.indexed.iter().chain(now.logs.keys());
+        let oldest = others.copied().filter(|other| *other != victim).min().unwrap_or(FileId(u64::MAX));
+        let mut emptying = Emptying { core: self, oldest, keyspace: None, moves: Vec::new(), bytes: 0 };
+        while reader.offset() < log.end() {
+            let offset = reader.offset();
+            let Some(frame) = reader.next_frame()? else {
+                return Err(Error::corruption(file.path(), offset, "a frame is damaged"));
+            };
+            if frame.header.kind != FrameKind::Records {
+                continue;
+            }
+            self.check_open()?;
+            let (mut body, mut at) = (frame.body, offset + HEADER_BYTES as u64);
+            while let Ok(record) = Record::take(&mut body) {
+                let operation = record.operation;
+                if let Some(place) = place_of(operation.kind, victim, at, operation.record_bytes()) {
+                    emptying.look_at(&operation, place)?;
+                }
+                at += operation.record_bytes() as u64;
+            }
+        }
+        emptying.write()
+    }
+}
+
+/// The records of a log that are to be moved.
+struct Emptying<'a> {
+    core: &'a Core,
+    oldest: FileId,
+    /// The keyspace of the record before.
+    keyspace: Option<(KeyspaceId, Option<Arc<KeyspaceState>>)>,
+    moves: Vec<Move>,
+    bytes: usize,
+}
+
+impl Emptying<'_> {
+    fn look_at(&mut self, operation: &Operation<'_>, place: Place) -> Result<()> {
+        let (id, key) = (operation.keyspace, operation.key);
+        if self.keyspace.as_ref().is_none_or(|(known, _)| *known != id) {
+            self.keyspace = Some((id, self.core.keyspaces.with_id(id)));
+        }
+        let Some((_, Some(keyspace))) = &self.keyspace else { return Ok(()) };
+        let Some(index) = &keyspace.hash else { return Ok(()) };
+        let is_here = |other: Place| (other.file, other.offset) == (place.file, place.offset);
+        let gate = self.core.hash.gate.read();
+        let records = index.find(key, None).filter(|records| records.places().any(is_here));
+        let view = self.core.published.view();
+        drop(gate);
+        let Some(records) = records else { return Ok(()) };
+        let newest = records.newest;
+        if newest.kind == PlaceKind::Tombstone && self.oldest.0 > u64::from(newest.len) {
+            self.core.forget_deleted(keyspace, &[(key.to_vec(), newest)]);
+            if index.newest(key) != Some(newest) {
+                return Ok(());
+            }
+        }
+        let keyspace = keyspace.clone();
+        // A key with several records here is moved once: what is refused the second time has moved.
+        let found = match newest.kind {
+            PlaceKind::Value => {
+                let writes = vec![(Kind::Put, Slice::copy_from(operation.value))];
+                Move { keyspace, key: key.to_vec(), records, writes }
+            }
+            _ => self.core.move_of(&view, &keyspace, key, records)?,
+        };
+        self.bytes += found.bytes();
+        self.moves.push(found);
+        if self.bytes >= TOGETHER_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.bytes = 0;
+        self.core.commit_moves(&std::mem::take(&mut self.moves))
+    }
+}

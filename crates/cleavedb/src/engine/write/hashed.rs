@@ -1,0 +1,74 @@
+//! Writes to hash keyspaces: their records are in the log when this is called, and stay there. What is left to do is to put
+//! their places into the indexes, at the same moment at which the group becomes visible.
+
+use std::sync::atomic::Ordering;
+
+use crate::base::{Error, Kind, Result, Seqno};
+use crate::engine::batch::Batch;
+use crate::engine::core::Core;
+use crate::engine::hashed::place_of;
+use crate::front::index_table::RecordPlace;
+use crate::hash::store::Change;
+
+/// Upper bound of what a new key takes in an index beside its own bytes.
+const NEW_KEY_BYTES: usize = 64;
+
+impl Core {
+    /// Puts the places of a group's records into the indexes of hash keyspaces, and publishes the group. A reader sees all of
+    /// it, or nothing.
+    pub(super) fn index_and_publish(&self, group: &[&Batch], first: RecordPlace, first_seqno: Seqno, last: Seqno) {
+        let gate = self.hash.gate.write();
+        // Whoever takes a snapshot from here on waits for the publication.
+        let held = self.snapshots.held();
+        let keeps = !held.is_empty();
+        if keeps {
+            self.hash.has_undo.store(true, Ordering::Release);
+        }
+        let (mut offset, mut seqno) = (first.offset, first_seqno);
+        for batch in group {
+            let mut index_of = batch.indexes();
+            for operation in batch.operations() {
+                let len = operation.record_bytes();
+                if let Some(index) = index_of(operation.keyspace)
+                    && let Some(place) = place_of(operation.kind, first.log, offset, len)
+                {
+                    index.apply(Change { key: operation.key, place, seqno }, keeps);
+                }
+                offset += len as u64;
+                seqno = seqno.next();
+            }
+        }
+        self.published.publish(last);
+        drop(held);
+        drop(gate);
+    }
+
+    /// Checks that the indexes have memory for the new keys of a batch beside `others` bytes for those of batches before it;
+    /// returns how much they take at most. Only near the limit the keys are looked up. The caller holds the commit lock.
+    ///
+    /// # Errors
+    /// [`Error::IndexFull`] if a key is new and there is no memory for it.
+    pub(super) fn check_index_room(&self, batch: &Batch, others: usize) -> Result<usize> {
+        if !batch.writes_hashed() {
+            return Ok(0);
+        }
+        let (bytes, limit) = (self.keyspaces.index_bytes(), self.settings.tuning.hash_index_bytes_max());
+        let most = batch.capacity() + batch.len() * NEW_KEY_BYTES;
+        if bytes + others + most <= limit {
+            return Ok(most);
+        }
+        let mut index_of = batch.indexes();
+        let mut needed = 0;
+        for operation in batch.operations().filter(|operation| operation.kind != Kind::Delete) {
+            if let Some(index) = index_of(operation.keyspace)
+                && index.newest(operation.key).is_none()
+            {
+                needed += operation.key.len() + NEW_KEY_BYTES;
+            }
+        }
+        match needed > 0 && bytes + others + needed > limit {
+            true => Err(Error::IndexFull { bytes, limit }),
+            false => Ok(needed),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Moves records of hash keyspaces to the end of the log, so that the logs they lie in can go. A move is a conditional put at a
+//! fresh sequence number (rule 8): it is refused if the key has changed since its record was read.
+//!
+//! Called by the job that collects logs. Decision 053 says why survivors go through the log again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::{Kind, Result, Slice, full_key};
+use crate::engine::batch::Batch;
+use crate::engine::core::Core;
+use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::view::View;
+use crate::hash::place::{Place, PlaceKind};
+use crate::hash::store::{HashStore, Records};
+
+/// A key with so many operands is folded by the next merge...
+const CHAIN_MAX: usize = 32;
+/// ...and gets no more if that fails and it has this many.
+const CHAIN_LIMIT: usize = 1024;
+
+/// A key whose records are moved.
+pub(crate) struct Move {
+    pub keyspace: Arc<KeyspaceState>,
+    pub key: Vec<u8>,
+    /// What the index said of it.
+    pub records: Records,
+    /// What is written instead: a base, then operands.
+    pub writes: Vec<(Kind, Slice)>,
+}
+
+impl Move {
+    fn index(&self) -> Option<&HashStore> {
+        self.keyspace.hash.as_deref()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> usize {
+        self.writes.iter().map(|(_, value)| self.key.len() + value.len()).sum()
+    }
+}
+
+fn empty() -> Slice {
+    Slice::copy_from(&[])
+}
+
+impl Core {
+    /// What has to be written so that no record of the key stays where it lies. Operands are folded into their base, unless
+    /// their operator fails; then all of them are written again, behind a base.
+    pub fn move_of(&self, view: &View, keyspace: &Arc<KeyspaceState>, key: &[u8], records: Records) -> Result<Move> {
+        let full = full_key(keyspace.record.id, key);
+        let writes = match records.newest.kind {
+            PlaceKind::Tombstone => vec![(Kind::Delete, empty())],
+            PlaceKind::Value => vec![(Kind::Put, self.record_value(view, &full, records.newest)?)],
+            PlaceKind::Operand => match self.value_of_records(view, keyspace, &full, &records) {
+                Ok(Some(value)) => vec![(Kind::Put, value)],
+                _ => self.copies(view, &full, &records)?,
+            },
+        };
+        Ok(Move { keyspace: keyspace.clone(), key: key.to_vec(), records, writes })
+    }
+
+    fn copies(&self, view: &View, full: &[u8], records: &Records) -> Result<Vec<(Kind, Slice)>> {
+        let mut copies = Vec::new();
+        if records.places().next().is_some_and(|first| first.kind == PlaceKind::Operand) {
+            // Older copies of the operands must not be found before the new ones when the index is made anew.
+            copies.push((Kind::Delete, empty()));
+        }
+        for place in records.places() {
+            copies.push(match place.kind {
+                PlaceKind::Tombstone => (Kind::Delete, empty()),
+                PlaceKind::Value => (Kind::Put, self.record_value(view, full, place)?),
+                PlaceKind::Operand => (Kind::Delta, self.record_value(view, full, place)?),
+            });
+        }
+        Ok(copies)
+    }
+
+    /// Folds the operands of keys that a batch merges into, and that have many, so that chains are bounded. One look-up for each
+    /// operand.
+    ///
+    /// # Errors
+    /// [`Error::MergeFailed`] if the operands of a key could not be folded again and again.
+    pub(super) fn fold_chains(&self, batch: &Batch) -> Result<()> {
+        let mut index_of = batch.indexes();
+        for operation in batch.operations().filter(|operation| operation.kind == Kind::Delta) {
+            let Some(index) = index_of(operation.keyspace) else { continue };
+            let len = index.operands(operation.key);
+            if len < CHAIN_MAX {
+                continue;
+            }
+            let Some(keyspace) = self.keyspaces.with_id(operation.keyspace) else { continue };
+            let gate = self.hash.gate.read();
+            let (view, records) = (self.published.view(), index.find(operation.key, None));
+            drop(gate);
+            let Some(records) = records else { continue };
+            let full = full_key(operation.keyspace, operation.key);
+            match self.value_of_records(&view, &keyspace, &full, &records) {
+                Ok(value) => {
+                    let writes = vec![value.map_or_else(|| (Kind::Delete, empty()), |value| (Kind::Put, value))];
+                    let key = operation.key.to_vec();
+                    self.commit_moves(&[Move { keyspace, key, records, writes }])?;
+                }
+                Err(error) if len >= CHAIN_LIMIT => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of keys that have not changed.
+    pub fn commit_moves(&self, moves: &[Move]) -> Result<()> {
+        let mut commit = self.commit.lock();
+        self.check_open()?;
+        self.check_poison()?;
+        let mut batch = Batch::default();
+        for key in moves {
+            // A keyspace that was dropped has nothing to keep.
+            if key.keyspace.check(self.database).is_err() {
+                continue;
+            }
+            // Nothing changes while the commit lock is held.
+            if key.index().and_then(|index| index.find(&key.key, None)).as_ref() == Some(&key.records) {
+                key.writes.iter().for_each(|(kind, value)| batch.push(&key.keyspace, *kind, &key.key, value));
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.check(self.database)?;
+        let (records, bytes) = (batch.len() as u64, batch.record_bytes());
+        self.append_guarded(&mut commit, &[&batch])?;
+        // No user wrote them.
+        self.counters.user_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.hash.records_moved.fetch_add(records, Ordering::Relaxed);
+        self.hash.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Forgets deleted keys of which no older record is left anywhere.
+    pub fn forget_deleted(&self, keyspace: &KeyspaceState, keys: &[(Vec<u8>, Place)]) {
+        let Some(index) = &keyspace.hash else { return };
+        let _commit = self.commit.lock();
+        let _gate = self.hash.gate.write();
+        for (key, tombstone) in keys {
+            index.forget(key, *tombstone);
+        }
+    }
+}

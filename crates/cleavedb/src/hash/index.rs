@@ -1,0 +1,91 @@
+//! The index of one keyspace: the place of the newest record of each key. The first bits of a key's hash choose a shard, which
+//! has a lock of its own; within it everything is ordered by hash, so a scan can go on where it was although buckets split.
+//!
+//! No operation takes longer because there are more keys, but for the depth of one map for each shard. Which places a reader
+//! may see is decided outside: the index has the newest only.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::place::Place;
+use super::shard::Shard;
+use crate::sched::sync::RwLock;
+
+/// There are two to the power of this many shards.
+const SHARD_BITS: u8 = 6;
+
+/// Hashes a key with a seed.
+pub type Hasher = fn(&[u8], u64) -> u64;
+
+/// A place for each key.
+#[derive(Debug)]
+pub struct HashIndex {
+    shards: Vec<RwLock<Shard>>,
+    hasher: Hasher,
+    seed: u64,
+}
+
+impl HashIndex {
+    /// An empty index. The seed keeps others from choosing keys with equal hashes.
+    pub fn new(seed: u64) -> HashIndex {
+        HashIndex::with_hasher(seed, xxh3_64_with_seed)
+    }
+
+    /// An empty index with a hash function of the caller, for tests in which keys share bits.
+    pub fn with_hasher(seed: u64, hasher: Hasher) -> HashIndex {
+        let shard = |number: u64| RwLock::new(Shard::new(number << (64 - SHARD_BITS), SHARD_BITS));
+        HashIndex { shards: (0..1 << SHARD_BITS).map(shard).collect(), hasher, seed }
+    }
+
+    /// The place of a key.
+    pub fn get(&self, key: &[u8]) -> Option<Place> {
+        let hash = self.hash(key);
+        self.shard(hash).read().get(hash, key)
+    }
+
+    /// Sets the place of a key; returns the one before.
+    pub fn insert(&self, key: &[u8], place: Place) -> Option<Place> {
+        let hash = self.hash(key);
+        self.shard(hash).write().insert(hash, key, place, &|key| self.hash(key))
+    }
+
+    /// Removes a key; returns its place.
+    pub fn remove(&self, key: &[u8]) -> Option<Place> {
+        let hash = self.hash(key);
+        self.shard(hash).write().remove(hash, key)
+    }
+
+    /// Visits the keys of one bucket, those with hash `from` or a higher one; returns the hash to go on from, or none at
+    /// the end. A scan that begins with 0 visits each key once that is there from its beginning to its end, whatever splits
+    /// meanwhile. The shard is locked for reading, so `see` must not use the index.
+    pub fn scan(&self, from: u64, see: &mut dyn FnMut(&[u8], Place)) -> Option<u64> {
+        let next = self.shard(from).read().for_bucket(from, &mut |key, place| {
+            if self.hash(key) >= from {
+                see(key, place);
+            }
+        });
+        (next != 0).then_some(next)
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+
+    /// The memory of the index, with what the allocator adds.
+    pub fn memory_bytes(&self) -> usize {
+        let shards = self.shards.capacity() * size_of::<RwLock<Shard>>();
+        shards + self.shards.iter().map(|shard| shard.read().memory_bytes()).sum::<usize>()
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        (self.hasher)(key, self.seed)
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        &self.shards[(hash >> (64 - SHARD_BITS)) as usize]
+    }
+}
+
+#[cfg(test)]
+#[path = "index_test.rs"]
+mod tests;

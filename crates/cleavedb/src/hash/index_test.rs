@@ -1,0 +1,229 @@
+//! Tests of the index: against a map, with keys of all lengths and with hashes that share bits; its memory; scans under splits.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::FileId;
+use crate::base::limits::KEY_BYTES_MAX;
+use crate::hash::bucket::INLINE_KEY_BYTES_MAX;
+use crate::hash::place::PlaceKind;
+
+fn place(number: u64) -> Place {
+    let kind = [PlaceKind::Value, PlaceKind::Tombstone, PlaceKind::Operand][(number % 3) as usize];
+    Place { file: FileId(number >> 20), offset: number * 171, len: (number % 90_000) as u32 + 24, kind }
+}
+
+/// What the keys of an index share.
+fn hashers() -> [Hasher; 4] {
+    [
+        xxh3_64_with_seed,
+        |_, _| 0x0123_4567_89ab_cdef,
+        // Equal but for the last bits, and equal but for some in the middle.
+        |key, seed| u64::MAX << 12 | xxh3_64_with_seed(key, seed) >> 52,
+        |key, seed| xxh3_64_with_seed(key, seed) & 0x3ff0_0000,
+    ]
+}
+
+fn scanned(index: &HashIndex) -> Vec<(Vec<u8>, Place)> {
+    let (mut all, mut from) = (Vec::new(), Some(0));
+    while let Some(hash) = from {
+        from = index.scan(hash, &mut |key, place| all.push((key.to_vec(), place)));
+    }
+    all
+}
+
+fn assert_counted(index: &HashIndex) {
+    for shard in &index.shards {
+        let shard = shard.read();
+        assert_eq!(shard.memory_bytes(), shard.count_memory());
+    }
+}
+
+/// Compares all of an index with a map.
+fn assert_equal(index: &HashIndex, model: &HashMap<Vec<u8>, Place>) {
+    assert_eq!(index.len(), model.len());
+    let found = scanned(index);
+    assert_eq!(found.len(), model.len(), "each key once");
+    assert_eq!(found.into_iter().collect::<HashMap<_, _>>(), *model);
+    assert!(model.iter().all(|(key, place)| index.get(key) == Some(*place)));
+    assert_counted(index);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(Vec<u8>, u64),
+    Remove(Vec<u8>),
+    InsertMany(u16, u16),
+    RemoveMany(u16, u16),
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let number = 0_u16..200;
+    prop_oneof![
+        8 => number.clone().prop_map(|number| number.to_be_bytes().to_vec()),
+        1 => (0_u8..5).prop_map(|number| vec![number]),
+        2 => (0_usize..5, 0_u8..4).prop_map(|(more, byte)| vec![byte; INLINE_KEY_BYTES_MAX - 2 + more]),
+        1 => (0_usize..2, 0_u8..2).prop_map(|(less, byte)| vec![byte; KEY_BYTES_MAX - less]),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let number = prop_oneof![0_u64..100, 0..1_u64 << 44];
+    prop_oneof![
+        6 => (key(), number).prop_map(|(key, number)| Step::Insert(key, number)),
+        3 => key().prop_map(Step::Remove),
+        1 => (0_u16..3000, 0_u16..1500).prop_map(|(from, count)| Step::InsertMany(from, count)),
+        1 => (0_u16..3000, 0_u16..1500).prop_map(|(from, count)| Step::RemoveMany(from, count)),
+    ]
+}
+
+fn apply(index: &HashIndex, model: &mut HashMap<Vec<u8>, Place>, step: Step) {
+    let many = |from: u16, count: u16| (from..from + count).map(|number| number.to_be_bytes().to_vec());
+    match step {
+        Step::Insert(key, number) => {
+            assert_eq!(index.insert(&key, place(number)), model.insert(key, place(number)));
+        }
+        Step::Remove(key) => assert_eq!(index.remove(&key), model.remove(&key)),
+        Step::InsertMany(from, count) => many(from, count).for_each(|key| {
+            let number = u64::from(u16::from_be_bytes([key[0], key[1]]));
+            assert_eq!(index.insert(&key, place(number)), model.insert(key, place(number)));
+        }),
+        Step::RemoveMany(from, count) => many(from, count).for_each(|key| {
+            assert_eq!(index.remove(&key), model.remove(&key));
+        }),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn an_index_is_a_map(steps in proptest::collection::vec(step(), 1..60), hasher in 0_usize..4) {
+        let index = HashIndex::with_hasher(7, hashers()[hasher]);
+        let mut model = HashMap::new();
+        for step in steps {
+            apply(&index, &mut model, step);
+        }
+        assert_equal(&index, &model);
+    }
+}
+
+#[test]
+fn a_million_keys_take_sixteen_bytes_each_beside_their_bytes() {
+    const KEYS: u64 = 1_000_000;
+    let index = HashIndex::new(1);
+    let mut most = 0.0_f64;
+    for number in 0..KEYS {
+        // Numbers of files and offsets as in a store of 2 KiB values.
+        let at = Place { file: FileId(number / 100_000 + 70), offset: number % 100_000 * 2100, ..place(number * 3) };
+        index.insert(format!("user{number:012}").as_bytes(), Place { len: 2080, ..at });
+        if number >= KEYS / 4 && number.is_multiple_of(50_000) {
+            most = most.max(index.memory_bytes() as f64 / index.len() as f64);
+        }
+    }
+    let each = index.memory_bytes() as f64 / KEYS as f64;
+    assert!(each <= 32.0, "{each:.2} B for keys of 16 B");
+    assert!(most <= 33.0, "{most:.2} B on the way");
+    assert_counted(&index);
+    for number in 0..KEYS {
+        assert!(index.remove(format!("user{number:012}").as_bytes()).is_some());
+    }
+    assert_eq!(index.len(), 0);
+    assert_counted(&index);
+    assert!(index.memory_bytes() < 64 << 10, "{} B for no key", index.memory_bytes());
+}
+
+#[test]
+fn updates_of_all_keys_do_not_make_the_index_larger() {
+    let index = HashIndex::new(1);
+    let insert = |round: u64| {
+        (0..100_000_u64).for_each(|number| {
+            let at = Place { file: FileId(70 + round), offset: number * 2100, len: 2080, kind: PlaceKind::Value };
+            index.insert(&number.to_be_bytes(), at);
+        });
+    };
+    insert(0);
+    let before = index.memory_bytes();
+    (1..5).for_each(insert);
+    assert_eq!(index.memory_bytes(), before);
+}
+
+#[test]
+fn long_keys_lie_beside_their_bucket() {
+    let index = HashIndex::new(1);
+    let mut model = HashMap::new();
+    for number in 0..3000_u64 {
+        let len = if number.is_multiple_of(10) { 1 + (number as usize * 20) % KEY_BYTES_MAX } else { 16 };
+        let mut key = number.to_be_bytes().to_vec();
+        key.resize(len.max(8), 0);
+        index.insert(&key, place(number));
+        model.insert(key, place(number));
+    }
+    assert_equal(&index, &model);
+    let keys: usize = model.keys().map(Vec::len).sum();
+    let each = (index.memory_bytes() - keys) / model.len();
+    assert!(each < 32, "{each} B beside the keys");
+}
+
+#[test]
+fn keys_that_share_all_bits_stay_in_one_bucket() {
+    let index = HashIndex::with_hasher(1, |_, _| u64::MAX);
+    let keys = (0..2000_u64).map(|number| (number.to_be_bytes().to_vec(), place(number)));
+    let model: HashMap<_, _> = keys.collect();
+    model.iter().for_each(|(key, place)| assert_eq!(index.insert(key, *place), None));
+    assert_equal(&index, &model);
+    assert!(index.shards.iter().all(|shard| shard.read().segments() == 1));
+}
+
+#[test]
+fn keys_that_share_many_bits_split_segments_and_not_the_whole_directory() {
+    // Each few keys share a few bits more, so that the buckets get deeper and deeper.
+    let index = HashIndex::with_hasher(1, |key, seed| {
+        let shared = u32::from(key[0]) * 2;
+        (u64::MAX << 1).wrapping_shl(63 - shared) | (xxh3_64_with_seed(key, seed) >> (shared + 2))
+    });
+    let mut model = HashMap::new();
+    for first in 0..24_u8 {
+        for number in 0..600_u64 {
+            let key = [&[first][..], &number.to_be_bytes()].concat();
+            index.insert(&key, place(number));
+            model.insert(key, place(number));
+        }
+    }
+    assert_equal(&index, &model);
+    assert!(index.shards.iter().any(|shard| shard.read().segments() > 2));
+    let each = index.memory_bytes() / index.len();
+    assert!(each < 60, "{each} B for a key");
+}
+
+#[test]
+fn a_scan_visits_each_key_once_while_others_come_and_go() {
+    let index = HashIndex::new(1);
+    let key = |number: u64| number.to_be_bytes();
+    for number in 0..20_000 {
+        index.insert(&key(number), place(number));
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                for number in 20_000..60_000 {
+                    index.insert(&key(number), place(number + round));
+                }
+                for number in 20_000..60_000 {
+                    index.remove(&key(number));
+                }
+                round += 1;
+            }
+        });
+        for _ in 0..20 {
+            let mut seen = BTreeMap::<Vec<u8>, u32>::new();
+            scanned(&index).into_iter().for_each(|(key, _)| *seen.entry(key).or_default() += 1);
+            assert!((0..20_000).all(|number| seen.get(&key(number)[..]) == Some(&1)));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

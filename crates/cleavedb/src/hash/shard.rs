@@ -1,0 +1,141 @@
+//! One shard of the index: the segments of the directory, by the lowest hash of each, and the policy by which buckets split and
+//! join. A shard has one writer at a time or many readers; its owner has the lock.
+
+use std::collections::BTreeMap;
+
+use super::bucket::Bucket;
+use super::directory::{DEPTH_MAX, Segment, Split};
+use super::place::Place;
+
+/// A bucket with more keys is split.
+pub const BUCKET_KEYS_MAX: usize = 48;
+/// Two neighbours that together have at most this many keys are joined.
+const JOINED_KEYS_MAX: usize = BUCKET_KEYS_MAX / 2;
+/// A bucket is not split if its keys share more than this many further bits: slots would be doubled for little.
+const REACH_BITS: u8 = 8;
+
+/// What a segment takes in the map, whose nodes are at least half full.
+const IN_MAP_BYTES: usize = 2 * (size_of::<u64>() + size_of::<Segment>());
+
+/// The hash of a key.
+pub type HashOf<'a> = &'a dyn Fn(&[u8]) -> u64;
+
+/// The keys whose hashes begin with the bits of the shard.
+#[derive(Debug)]
+pub struct Shard {
+    segments: BTreeMap<u64, Segment>,
+    keys: usize,
+    memory_bytes: usize,
+}
+
+impl Shard {
+    /// An empty shard: `first` is its lowest hash, of which it has `bits` bits.
+    pub fn new(first: u64, bits: u8) -> Shard {
+        let segment = Segment::new(bits);
+        let memory_bytes = IN_MAP_BYTES + segment.memory_bytes();
+        Shard { segments: BTreeMap::from([(first, segment)]), keys: 0, memory_bytes }
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// The memory of the shard.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The place of a key.
+    pub fn get(&self, hash: u64, key: &[u8]) -> Option<Place> {
+        self.segment(hash).bucket(hash).get(hash as u8, key)
+    }
+
+    /// Sets the place of a key; returns the one before.
+    pub fn insert(&mut self, hash: u64, key: &[u8], place: Place, hash_of: HashOf<'_>) -> Option<Place> {
+        let before =
+            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.put(hash as u8, key, place)));
+        if before.is_none() {
+            self.keys += 1;
+            // A bucket that cannot be split is looked at again after as many more keys.
+            if self.segment(hash).bucket(hash).len().is_multiple_of(BUCKET_KEYS_MAX + 1) {
+                self.split_bucket(hash, hash_of);
+            }
+        }
+        before
+    }
+
+    /// Removes a key; returns its place.
+    pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Place> {
+        let before =
+            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.remove(hash as u8, key)))?;
+        self.keys -= 1;
+        while self.change(hash, |segment| segment.join_bucket(hash, JOINED_KEYS_MAX)) {}
+        Some(before)
+    }
+
+    /// Visits the keys of the bucket of `hash`; returns the first hash after it, which wraps to 0 behind the last.
+    pub fn for_bucket(&self, hash: u64, see: &mut dyn FnMut(&[u8], Place)) -> u64 {
+        let bucket = self.segment(hash).bucket(hash);
+        bucket.for_each(see);
+        let width = 1 << (64 - bucket.depth);
+        (hash & !(width - 1)).wrapping_add(width)
+    }
+
+    /// As [`memory_bytes`](Shard::memory_bytes), counted anew.
+    #[cfg(test)]
+    pub fn count_memory(&self) -> usize {
+        self.segments.values().map(|segment| IN_MAP_BYTES + segment.count_memory()).sum()
+    }
+
+    /// The number of segments.
+    #[cfg(test)]
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn segment(&self, hash: u64) -> &Segment {
+        let (_, segment) = self.segments.range(..=hash).next_back().expect("segments cover all hashes of a shard");
+        segment
+    }
+
+    /// Splits the bucket of `hash` until its keys are apart, unless they share too many bits.
+    fn split_bucket(&mut self, hash: u64, hash_of: HashOf<'_>) {
+        let (depth, shared) = shared_bits(self.segment(hash).bucket(hash), hash, hash_of);
+        if shared > depth + REACH_BITS || shared >= DEPTH_MAX {
+            return;
+        }
+        while self.segment(hash).bucket(hash).depth <= shared {
+            match self.change(hash, |segment| segment.split_bucket(hash, hash_of)) {
+                Split::Done => {}
+                Split::SegmentIsFull => self.split_segment(hash),
+            }
+        }
+    }
+
+    fn split_segment(&mut self, hash: u64) {
+        let (first, segment) =
+            self.segments.range_mut(..=hash).next_back().expect("segments cover all hashes of a shard");
+        let before = segment.memory_bytes();
+        let upper = segment.split();
+        let upper_first = first | 1 << (64 - upper.base());
+        self.memory_bytes = self.memory_bytes + IN_MAP_BYTES + segment.memory_bytes() + upper.memory_bytes() - before;
+        self.segments.insert(upper_first, upper);
+    }
+
+    /// Changes the segment of a hash and counts its memory.
+    fn change<R>(&mut self, hash: u64, change: impl FnOnce(&mut Segment) -> R) -> R {
+        let (_, segment) = self.segments.range_mut(..=hash).next_back().expect("segments cover all hashes of a shard");
+        let before = segment.memory_bytes();
+        let result = change(segment);
+        self.memory_bytes = self.memory_bytes + segment.memory_bytes() - before;
+        result
+    }
+}
+
+/// The depth of a bucket, and how many first bits the hashes of all its keys share with `hash`.
+fn shared_bits(bucket: &Bucket, hash: u64, hash_of: HashOf<'_>) -> (u8, u8) {
+    let mut different = 0;
+    bucket.for_each(|key, _| different |= hash_of(key) ^ hash);
+    (bucket.depth, different.leading_zeros() as u8)
+}

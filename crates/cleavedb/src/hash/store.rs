@@ -1,0 +1,302 @@
+//! What the engine knows of one hash keyspace: the index, the records that operands are merged with, what snapshots still
+//! see, and how much of each file is live (REXIO; decision 053).
+//!
+//! Every change is made by the holder of the commit lock while readers are shut out by the engine's gate, so a reader sees
+//! all of a batch or nothing of it. A record that an index entry names is live. What a snapshot still sees, although the
+//! index no longer names it, pins its file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::index::HashIndex;
+use super::place::{Place, PlaceKind};
+use crate::base::{FileId, Seqno};
+use crate::sched::sync::{Mutex, RwLock};
+
+/// Memory of an entry in a map beside its key and its places.
+const MAP_ENTRY_BYTES: usize = 96;
+
+/// The records that make the value of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Records {
+    /// The newest one.
+    pub newest: Place,
+    /// If that is an operand: what it is merged with, oldest first. The first one is a base, or the key had none.
+    pub older: Vec<Place>,
+}
+
+impl Records {
+    /// All of them, oldest first.
+    pub fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
+        self.older.iter().copied().chain([self.newest])
+    }
+}
+
+/// Live bytes of one file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileLive {
+    /// Records that the index names.
+    pub records: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Records that only snapshots see.
+    pub pinned: u64,
+}
+
+impl FileLive {
+    fn is_empty(self) -> bool {
+        self.records == 0 && self.pinned == 0
+    }
+}
+
+/// What a key had before a write, for snapshots older than that.
+#[derive(Debug)]
+struct Undo {
+    /// The write that changed it.
+    changed_at: Seqno,
+    before: Option<Records>,
+}
+
+/// One write to a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Where its record lies, and what it does. The length of a tombstone is given by [`birth_of`].
+    pub place: Place,
+    /// Its sequence number.
+    pub seqno: Seqno,
+}
+
+/// The length field of a tombstone's place: the file that it was first written to, which no move changes.
+pub fn birth_of(file: FileId) -> u32 {
+    u32::try_from(file.0).unwrap_or(u32::MAX)
+}
+
+/// One hash keyspace.
+#[derive(Debug)]
+pub struct HashStore {
+    index: HashIndex,
+    /// For keys whose newest record is an operand: what it is merged with, oldest first.
+    chains: RwLock<HashMap<Box<[u8]>, Vec<Place>>>,
+    undo: RwLock<BTreeMap<Box<[u8]>, Vec<Undo>>>,
+    files: Mutex<BTreeMap<FileId, FileLive>>,
+    /// Bytes of a record beside its key and value.
+    header_bytes: usize,
+    beside_index: AtomicUsize,
+    tombstones: AtomicUsize,
+}
+
+impl HashStore {
+    /// An empty store. `header_bytes` is what a record takes beside its key and value.
+    pub fn new(seed: u64, header_bytes: usize) -> HashStore {
+        HashStore {
+            index: HashIndex::new(seed),
+            chains: RwLock::default(),
+            undo: RwLock::default(),
+            files: Mutex::default(),
+            header_bytes,
+            beside_index: AtomicUsize::new(0),
+            tombstones: AtomicUsize::new(0),
+        }
+    }
+
+    /// The records of a key: those of now, or those that a snapshot sees. `None` if it never had any, as far as is known;
+    /// the newest may be a tombstone.
+    pub fn find(&self, key: &[u8], snapshot: Option<Seqno>) -> Option<Records> {
+        if let Some(seqno) = snapshot {
+            let undo = self.undo.read();
+            let later = undo.get(key).and_then(|of_key| of_key.iter().find(|undo| undo.changed_at > seqno));
+            if let Some(undo) = later {
+                return undo.before.clone();
+            }
+        }
+        let newest = self.index.get(key)?;
+        let older = match newest.kind {
+            PlaceKind::Operand => self.chains.read().get(key).cloned().unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        Some(Records { newest, older })
+    }
+
+    /// The newest record of a key.
+    pub fn newest(&self, key: &[u8]) -> Option<Place> {
+        self.index.get(key)
+    }
+
+    /// How many records a key has whose newest is an operand; 0 for others.
+    pub fn operands(&self, key: &[u8]) -> usize {
+        match self.index.get(key) {
+            Some(Place { kind: PlaceKind::Operand, .. }) => 1 + self.chains.read().get(key).map_or(0, Vec::len),
+            _ => 0,
+        }
+    }
+
+    /// Applies a write. With `keeps`, a snapshot may need what the key had before.
+    pub fn apply(&self, change: Change<'_>, keeps: bool) {
+        let Change { key, mut place, seqno } = change;
+        let newest = self.index.get(key);
+        let was_deleted = newest.is_some_and(|newest| newest.kind == PlaceKind::Tombstone);
+        let deletes = place.kind == PlaceKind::Tombstone;
+        if deletes && newest.is_none() {
+            // There is nothing older that it would have to cover.
+            return;
+        }
+        if let (true, Some(newest)) = (deletes && was_deleted, newest) {
+            // What it covers, the first tombstone covered.
+            place.len = place.len.min(newest.len);
+        }
+        if keeps {
+            self.add_undo(key, Undo { changed_at: seqno, before: self.find(key, None) });
+        }
+        self.count(key, place, true);
+        match (place.kind, newest) {
+            (PlaceKind::Operand, Some(newest)) => self.extend_chain(key, newest),
+            (_, Some(newest)) => {
+                let older = if newest.kind == PlaceKind::Operand { self.end_chain(key) } else { Vec::new() };
+                older.into_iter().chain([newest]).for_each(|place| self.count(key, place, false));
+            }
+            (_, None) => {}
+        }
+        self.index.insert(key, place);
+        self.tombstones.fetch_add(usize::from(deletes), Ordering::Relaxed);
+        self.tombstones.fetch_sub(usize::from(was_deleted), Ordering::Relaxed);
+    }
+
+    /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see more of it.
+    pub fn forget(&self, key: &[u8], tombstone: Place) -> bool {
+        let is_same = self.index.get(key) == Some(tombstone) && !self.undo.read().contains_key(key);
+        if is_same {
+            self.index.remove(key);
+            self.count(key, tombstone, false);
+            self.tombstones.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_same
+    }
+
+    /// Drops what no snapshot from `oldest` on needs; all of it if there is none.
+    pub fn trim_undo(&self, oldest: Option<Seqno>) {
+        let mut undo = self.undo.write();
+        let mut dropped = Vec::new();
+        let mut bytes = 0;
+        undo.retain(|key, of_key| {
+            of_key.retain_mut(|undo| {
+                let stays = oldest.is_some_and(|oldest| undo.changed_at > oldest);
+                if !stays {
+                    bytes += undo_bytes(key, undo);
+                    dropped.extend(undo.before.take());
+                }
+                stays
+            });
+            !of_key.is_empty()
+        });
+        drop(undo);
+        self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
+        for before in dropped {
+            before.places().for_each(|place| self.pin(place, false));
+        }
+    }
+
+    /// There is something that only snapshots see.
+    pub fn has_undo(&self) -> bool {
+        !self.undo.read().is_empty()
+    }
+
+    /// Visits the keys of one bucket of the index, from a hash on; returns where to go on. As [`HashIndex::scan`].
+    pub fn scan(&self, from: u64, see: &mut dyn FnMut(&[u8], Place)) -> Option<u64> {
+        self.index.scan(from, see)
+    }
+
+    /// The live bytes of each file that has any, or that snapshots pin.
+    pub fn files(&self) -> BTreeMap<FileId, FileLive> {
+        self.files.lock().clone()
+    }
+
+    /// Bytes of all live records.
+    pub fn live_bytes(&self) -> u64 {
+        self.files.lock().values().map(|file| file.bytes).sum()
+    }
+
+    /// Keys with a value; of keys whose newest record is an operand, all.
+    pub fn keys(&self) -> usize {
+        self.index.len() - self.tombstones()
+    }
+
+    /// Deleted keys that are still in memory, because older records of them may be on storage.
+    pub fn tombstones(&self) -> usize {
+        self.tombstones.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the index, and of what is kept beside it.
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.beside_index.load(Ordering::Relaxed)
+    }
+
+    /// What the newest record of a key is merged with gets one more.
+    fn extend_chain(&self, key: &[u8], newest: Place) {
+        let mut chains = self.chains.write();
+        let added = match chains.get_mut(key) {
+            Some(older) => {
+                let before = older.capacity();
+                older.push(newest);
+                (older.capacity() - before) * size_of::<Place>()
+            }
+            None => {
+                chains.insert(key.into(), vec![newest]);
+                MAP_ENTRY_BYTES + key.len() + size_of::<Place>()
+            }
+        };
+        self.beside_index.fetch_add(added, Ordering::Relaxed);
+    }
+
+    /// The newest record of a key is merged with nothing any more.
+    fn end_chain(&self, key: &[u8]) -> Vec<Place> {
+        let Some(older) = self.chains.write().remove(key) else { return Vec::new() };
+        let bytes = MAP_ENTRY_BYTES + key.len() + older.capacity() * size_of::<Place>();
+        self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
+        older
+    }
+
+    fn add_undo(&self, key: &[u8], undo: Undo) {
+        undo.before.iter().flat_map(Records::places).for_each(|place| self.pin(place, true));
+        self.beside_index.fetch_add(undo_bytes(key, &undo), Ordering::Relaxed);
+        self.undo.write().entry(key.into()).or_default().push(undo);
+    }
+
+    fn count(&self, key: &[u8], place: Place, is_added: bool) {
+        let bytes = self.record_bytes(key, place);
+        self.change_file(place.file, |file| match is_added {
+            true => (file.records, file.bytes) = (file.records + 1, file.bytes + bytes),
+            false => (file.records, file.bytes) = (file.records - 1, file.bytes - bytes),
+        });
+    }
+
+    fn pin(&self, place: Place, is_added: bool) {
+        self.change_file(place.file, |file| match is_added {
+            true => file.pinned += 1,
+            false => file.pinned -= 1,
+        });
+    }
+
+    fn change_file(&self, file: FileId, change: impl FnOnce(&mut FileLive)) {
+        let mut files = self.files.lock();
+        let live = files.entry(file).or_default();
+        change(live);
+        if live.is_empty() {
+            files.remove(&file);
+        }
+    }
+
+    /// Length of a record on storage.
+    fn record_bytes(&self, key: &[u8], place: Place) -> u64 {
+        match place.kind {
+            PlaceKind::Tombstone => (self.header_bytes + key.len()) as u64,
+            _ => place.len.into(),
+        }
+    }
+}
+
+fn undo_bytes(key: &[u8], undo: &Undo) -> usize {
+    let places = undo.before.as_ref().map_or(0, |before| 1 + before.older.len());
+    MAP_ENTRY_BYTES + key.len() + size_of::<Undo>() + places * size_of::<Place>()
+}

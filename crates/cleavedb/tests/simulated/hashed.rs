@@ -1,0 +1,377 @@
+//! Hash keyspaces: every operation against a model, restarts, the collection of logs, and crashes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cleavedb::testing::{self, SimDisk, Tuning, random};
+use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, LogBackend, Snapshot, WriteBatch};
+
+use crate::deltas::options;
+use crate::support::{in_world, lose_power, open_with, taken, value, with_each_log};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Logs of 16 KiB, so that collection has something to do.
+fn tuning() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    tuning.log_bytes = 16 << 10;
+    tuning
+}
+
+fn open(disk: &SimDisk, backend: LogBackend) -> Db {
+    open_with(disk, options().log_backend(backend), tuning()).unwrap()
+}
+
+fn hashed(db: &Db) -> Keyspace {
+    match db.open_keyspace("hashed") {
+        Ok(keyspace) => keyspace,
+        Err(_) => {
+            let chosen = KeyspaceOptions::hash().merge_operator("chain");
+            db.create_keyspace("hashed", chosen).unwrap()
+        }
+    }
+}
+
+fn problems(disk: &SimDisk) -> Vec<String> {
+    let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap();
+    report.problems.iter().map(|problem| problem.to_string()).collect()
+}
+
+fn draw(bound: usize) -> usize {
+    random(bound as u64) as usize
+}
+
+fn key(number: usize) -> Vec<u8> {
+    let long = if number.is_multiple_of(17) { number * 7 % 900 } else { 0 };
+    [format!("{number:04}").as_bytes(), &vec![b'k'; long]].concat()
+}
+
+fn all(keyspace: &Keyspace) -> Model {
+    let mut found = Model::new();
+    for item in keyspace.iter_unordered().unwrap() {
+        let (key, value) = item.unwrap();
+        assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "a key came twice");
+    }
+    found
+}
+
+fn check(keyspace: &Keyspace, model: &Model, keys: usize) {
+    assert_eq!(&all(keyspace), model);
+    for number in 0..keys {
+        let wanted = model.get(&key(number)).map(|value| &value[..]);
+        assert_eq!(keyspace.get(key(number)).unwrap().as_deref(), wanted, "{number}");
+        assert_eq!(keyspace.contains(key(number)).unwrap(), wanted.is_some());
+    }
+    let found = keyspace.multi_get((0..keys).map(key));
+    for (number, found) in found.into_iter().enumerate() {
+        assert_eq!(found.unwrap().as_deref(), model.get(&key(number)).map(|value| &value[..]));
+    }
+}
+
+/// One random write to the keyspace and to the model.
+fn write(db: &Db, keyspace: &Keyspace, model: &mut Model, keys: usize) {
+    let mut batch = WriteBatch::new();
+    for _ in 0..1 + draw(4) {
+        let key = key(draw(keys));
+        match draw(10) {
+            0..=1 => {
+                batch.delete(keyspace, &key);
+                model.remove(&key);
+            }
+            2..=3 => {
+                let operand = draw(1000).to_string();
+                batch.merge(keyspace, &key, &operand);
+                let value = model.entry(key).or_default();
+                if !value.is_empty() {
+                    value.push(b'+');
+                }
+                value.extend_from_slice(operand.as_bytes());
+            }
+            _ => {
+                let put = value(&format!("{}-", draw(1 << 20)), 1 + draw(400));
+                batch.put(keyspace, &key, &put);
+                model.insert(key, put);
+            }
+        }
+    }
+    if draw(3) == 0 {
+        batch.put(&db.default_keyspace(), format!("o{}", draw(50)), "ordered");
+    }
+    db.write(batch).unwrap();
+}
+
+#[test]
+fn all_operations_give_what_the_model_gives_across_restarts_and_collections() {
+    for seed in 0..6 {
+        in_world(seed, move || {
+            let (disk, mut model) = (SimDisk::new(), Model::new());
+            let backend = if seed % 2 == 0 { LogBackend::Ring } else { LogBackend::Plain };
+            for round in 0..4 {
+                let db = open(&disk, backend);
+                let keyspace = hashed(&db);
+                check(&keyspace, &model, 200);
+                for _ in 0..400 {
+                    write(&db, &keyspace, &mut model, 200);
+                }
+                check(&keyspace, &model, 200);
+                if round % 2 == 0 {
+                    db.wait_for_background().unwrap();
+                    check(&keyspace, &model, 200);
+                    db.close().unwrap();
+                    assert_eq!(problems(&disk), [""; 0]);
+                }
+            }
+        });
+    }
+}
+
+/// The number of the last batch, which each batch writes to both keyspaces.
+fn last_batch(db: &Db, keyspace: &Keyspace) -> usize {
+    let number =
+        |value: Option<cleavedb::Slice>| value.map_or(0, |value| String::from_utf8_lossy(&value).parse().unwrap());
+    let (ordered, hashed) = (number(db.get("number").unwrap()), number(keyspace.get("number").unwrap()));
+    assert_eq!(ordered, hashed, "a batch across both kinds of keyspace is atomic");
+    hashed
+}
+
+#[test]
+fn after_any_loss_of_power_an_index_is_that_of_a_prefix_of_history() {
+    for seed in 0..4 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Ring);
+            let keyspace = hashed(&db);
+            let (mut model, mut history) = (Model::new(), vec![Model::new()]);
+            let images = lose_power(&disk);
+            for number in 1..=300 {
+                write(&db, &keyspace, &mut model, 60);
+                let mut batch = WriteBatch::new();
+                batch.put(&keyspace, "number", number.to_string());
+                let filler = key(draw(60));
+                batch.delete(&keyspace, &filler);
+                batch.put(&db.default_keyspace(), "number", number.to_string());
+                model.remove(&filler);
+                model.insert(b"number".to_vec(), number.to_string().into_bytes());
+                history.push(model.clone());
+                db.write(batch).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            let images = taken(&disk, &images);
+            assert!(images.len() > 40, "{} images", images.len());
+            let step = images.len().div_ceil(60);
+            for image in images.iter().step_by(step) {
+                let db = open(image, LogBackend::Ring);
+                let keyspace = hashed(&db);
+                let number = last_batch(&db, &keyspace);
+                let mut found = all(&keyspace);
+                // The batch before the one with the number may be there without it.
+                if found != history[number] {
+                    db.wait_for_background().unwrap();
+                    found = all(&keyspace);
+                    assert!(history.len() > number + 1, "{number} is the last one");
+                    let differs = |(key, value): (&Vec<u8>, &Vec<u8>)| history[number].get(key) != Some(value);
+                    let changed = found.iter().filter(|(key, value)| differs((key, value))).count();
+                    let gone = history[number].keys().filter(|key| !found.contains_key(*key)).count();
+                    assert!(changed + gone <= 4, "{changed} keys differ from state {number}, and {gone} are gone");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn space_of_overwritten_and_deleted_records_is_given_back() {
+    with_each_log(|backend| {
+        const LOG_BYTES: u64 = 128 << 10;
+        let disk = SimDisk::new();
+        let mut tuning = tuning();
+        (tuning.log_bytes, tuning.log_bytes_min) = (LOG_BYTES, LOG_BYTES);
+        let db = open_with(&disk, options().log_backend(backend), tuning).unwrap();
+        let keyspace = hashed(&db);
+        let of = |round: usize, number: usize| value(&format!("{round}-{number}"), 2000);
+        for round in 0..12 {
+            (0..200).for_each(|number| keyspace.put(key(number), of(round, number * 7 % 200)).unwrap());
+        }
+        db.wait_for_background().unwrap();
+        let logs = || {
+            let files = disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
+            files.map(|(path, _)| disk.read_file(&path).map_or(0, |bytes| bytes.len() as u64)).sum::<u64>()
+        };
+        let (live, stats) = (keyspace.stats().unwrap().log_bytes, db.stats().hash);
+        // Beside the allowance: logs that are full and wait for one more, the active and the spare one.
+        assert!(logs() < live * 10 / 7 + 8 * LOG_BYTES, "{} B in logs for {live} B live: {stats:?}", logs());
+        assert!(stats.logs_freed > 10 && stats.bytes_moved < 2 * live, "{stats:?}");
+        for number in 0..200 {
+            assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), of(11, number * 7 % 200));
+        }
+        (0..200).for_each(|number| keyspace.delete(key(number)).unwrap());
+        // More records, so that the logs with the deletes are full.
+        (0..400).for_each(|number| keyspace.put("other", of(number, 0)).unwrap());
+        db.wait_for_background().unwrap();
+        assert!(logs() < 9 * LOG_BYTES, "{} B in logs: {:?}", logs(), db.stats().hash);
+        assert_eq!(all(&keyspace).len(), 1);
+    });
+}
+
+#[test]
+fn a_deleted_key_does_not_come_back_after_its_delete_was_collected() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        let keyspace = hashed(&db);
+        let fill = |name: &str, count: usize| {
+            (0..count).for_each(|number| keyspace.put(format!("{name}{number}"), value(name, 900)).unwrap());
+        };
+        // An old log that stays, because it is full of live records, has the only copy of the key.
+        keyspace.put("key", "old").unwrap();
+        fill("stays", 16);
+        keyspace.delete("key").unwrap();
+        // The log with the delete loses all else, and is collected.
+        for _ in 0..30 {
+            fill("changes", 16);
+        }
+        db.wait_for_background().unwrap();
+        assert!(db.stats().hash.logs_freed > 3, "{:?}", db.stats());
+        let images = lose_power(&disk);
+        fill("changes", 16);
+        db.flush().unwrap();
+        db.close().unwrap();
+        for image in taken(&disk, &images).into_iter().chain([disk.clone()]) {
+            let db = open(&image, LogBackend::Ring);
+            let keyspace = hashed(&db);
+            assert_eq!(keyspace.get("key").unwrap().as_deref(), None);
+            assert!(keyspace.get("stays3").unwrap().is_some());
+        }
+    });
+}
+
+#[test]
+fn snapshots_see_what_was_there_whatever_is_written_and_collected() {
+    for seed in 0..4 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Ring);
+            let keyspace = hashed(&db);
+            let mut model = Model::new();
+            let mut held: Vec<(Snapshot, Model)> = Vec::new();
+            for step in 0..1200 {
+                write(&db, &keyspace, &mut model, 80);
+                if step % 97 == 0 {
+                    held.push((db.snapshot(), model.clone()));
+                }
+                if held.len() > 5 {
+                    held.remove(draw(5));
+                }
+                if step % 150 == 0 {
+                    for (snapshot, model) in &held {
+                        let found: Model = snapshot
+                            .iter_unordered(&keyspace)
+                            .unwrap()
+                            .map(|item| item.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+                            .collect();
+                        assert_eq!(&found, model);
+                        for number in 0..80 {
+                            let wanted = model.get(&key(number)).map(|value| &value[..]);
+                            assert_eq!(snapshot.get(&keyspace, key(number)).unwrap().as_deref(), wanted);
+                        }
+                    }
+                }
+            }
+            held.clear();
+            db.wait_for_background().unwrap();
+            check(&keyspace, &model, 80);
+        });
+    }
+}
+
+#[test]
+fn what_needs_order_is_refused_and_nothing_of_its_batch_is_written() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring);
+        let keyspace = hashed(&db);
+        keyspace.put("a", "1").unwrap();
+        let unsupported = |result: Result<(), Error>| {
+            assert!(matches!(result, Err(Error::UnsupportedOperation { .. })), "{result:?}");
+        };
+        unsupported(keyspace.iter().map(drop));
+        unsupported(keyspace.range("a".."b").map(drop));
+        unsupported(keyspace.prefix("a").map(drop));
+        unsupported(keyspace.delete_range(..));
+        unsupported(db.compact_range(&keyspace, ..));
+        unsupported(keyspace.approximate_size("a".."b").map(drop));
+        unsupported(db.default_keyspace().iter_unordered().map(drop));
+        let mut batch = WriteBatch::new();
+        batch.put(&keyspace, "b", "2");
+        batch.delete_range(&keyspace, "a".."b");
+        unsupported(db.write(batch));
+        assert_eq!(all(&keyspace).len(), 1);
+        assert!(keyspace.approximate_size(..).unwrap() > 0);
+    });
+}
+
+#[test]
+fn a_full_index_takes_updates_and_deletes_and_no_new_keys() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = tuning();
+        tuning.memory_bytes = 1 << 18;
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let keyspace = hashed(&db);
+        let mut count = 0;
+        let refused = loop {
+            match keyspace.put(format!("{count:08}"), "value") {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::IndexFull { .. }) && count > 500, "{refused} after {count}");
+        keyspace.put("00000003", "again").unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(&keyspace, "00000004", "again");
+        batch.put(&keyspace, "new", "key");
+        batch.put(&db.default_keyspace(), "ordered", "too");
+        assert!(matches!(db.write(batch), Err(Error::IndexFull { .. })));
+        assert_eq!(db.get("ordered").unwrap().as_deref(), None);
+        assert_eq!(keyspace.get("00000004").unwrap().unwrap(), "value");
+        (0..count / 2).for_each(|number| keyspace.delete(format!("{number:08}")).unwrap());
+        assert_eq!(all(&keyspace).len(), count - count / 2);
+        db.close().unwrap();
+        // With half of the memory it opens all the same.
+        let mut tuning = self::tuning();
+        tuning.memory_bytes = 1 << 16;
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let keyspace = hashed(&db);
+        assert_eq!(all(&keyspace).len(), count - count / 2);
+        keyspace.put(format!("{:08}", count - 1), "again").unwrap();
+        assert!(matches!(keyspace.put("new", "key"), Err(Error::IndexFull { .. })));
+    });
+}
+
+#[test]
+fn a_checkpoint_and_a_drop_of_a_hash_keyspace() {
+    in_world(3, || {
+        let (disk, mut model) = (SimDisk::new(), Model::new());
+        let db = open(&disk, LogBackend::Ring);
+        let keyspace = hashed(&db);
+        for _ in 0..500 {
+            write(&db, &keyspace, &mut model, 100);
+        }
+        db.checkpoint("/copy").unwrap();
+        let kept = model.clone();
+        for _ in 0..500 {
+            write(&db, &keyspace, &mut model, 100);
+        }
+        db.drop_keyspace("hashed").unwrap();
+        assert!(matches!(keyspace.get("a"), Err(Error::NotFound { .. })));
+        for number in 0..300 {
+            db.put(format!("{number}"), value("ordered", 300)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().hash.logs, 0, "{:?}", db.stats());
+        let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), options(), tuning()).unwrap();
+        check(&hashed(&copy), &kept, 100);
+    });
+}
