@@ -4,7 +4,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use cleavedb::Durability;
+use cleavedb::{Durability, KeyspaceOptions};
 
 use crate::material::{self, Value};
 use crate::operator::Operator;
@@ -31,6 +31,17 @@ pub fn name_of_slot(slot: u8) -> String {
     }
 }
 
+/// The options of the keyspace in `slot`; two of them are hash keyspaces.
+pub fn options_of_slot(slot: u8) -> KeyspaceOptions {
+    let options = if is_hashed(slot) { KeyspaceOptions::hash() } else { KeyspaceOptions::new() };
+    operator_of_slot(slot).map_or(options.clone(), |operator| options.merge_operator(operator.name()))
+}
+
+/// The keyspace in `slot` is a hash keyspace: it has no order, and no range deletes.
+pub fn is_hashed(slot: u8) -> bool {
+    matches!(slot, 2 | 7)
+}
+
 /// What a write does to one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -40,7 +51,7 @@ pub enum Effect {
     Delete,
     /// Merges an operand; a put if the keyspace has no operator.
     Merge(Value),
-    /// Removes all keys of a span; the change's own key is ignored.
+    /// Removes all keys of a span; the change's own key is ignored. In a hash keyspace only that key is removed.
     Clear(Span),
 }
 

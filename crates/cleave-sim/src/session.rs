@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, DeltaPlacement, Error, KeyspaceOptions, Options};
+use cleavedb::{Db, DeltaPlacement, Error, Options};
 
 use crate::client::Client;
 use crate::crasher::image_of;
 use crate::failure::Failure;
 use crate::ledger::Page;
-use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
+use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::recovery::{Expected, Order};
 use crate::simulation::HOME;
 use crate::world::World;
@@ -45,10 +45,8 @@ impl Session {
         let db = open(&ground, &options, &tuning)?;
         for slot in 1..FIRST_CHANGING_SLOT {
             let operator = operator_of_slot(slot);
-            let keyspace =
-                operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
             let deltas = if slot % 2 == 1 { DeltaPlacement::Buckets } else { DeltaPlacement::Levels };
-            db.create_keyspace(&name_of_slot(slot), keyspace.deltas(deltas))
+            db.create_keyspace(&name_of_slot(slot), options_of_slot(slot).deltas(deltas))
                 .map_err(|error| Failure(format!("set up: {error}")))?;
             expected.base.create(&name_of_slot(slot), operator);
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
-use cleavedb::{Db, Error, KeyspaceOptions};
+use cleavedb::{Db, Error};
 
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
@@ -19,7 +19,7 @@ use crate::crasher::{Crasher, Image};
 use crate::failure::Failure;
 use crate::ledger::Page;
 use crate::model::Model;
-use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot};
+use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::order;
 use crate::plan::Plan;
 use crate::recovery::{Expected, Order};
@@ -163,9 +163,7 @@ impl Simulation {
         let made = self.open().and_then(|db| {
             for slot in 1..FIRST_CHANGING_SLOT {
                 let operator = operator_of_slot(slot);
-                let options =
-                    operator.map_or(KeyspaceOptions::new(), |it| KeyspaceOptions::new().merge_operator(it.name()));
-                db.create_keyspace(&name_of_slot(slot), options.deltas(self.plan.deltas(slot)))?;
+                db.create_keyspace(&name_of_slot(slot), options_of_slot(slot).deltas(self.plan.deltas(slot)))?;
                 self.expected.base.create(&name_of_slot(slot), operator);
             }
             db.close()

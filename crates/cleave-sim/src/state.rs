@@ -2,28 +2,34 @@
 
 use std::sync::Arc;
 
-use cleavedb::{Db, Error, Keyspace, Snapshot};
+use cleavedb::{Db, Error, Keyspace, KeyspaceKind, Snapshot};
 
 use crate::failure::Failure;
 use crate::material::{KEYS, brief, key};
 use crate::model::{Model, SpaceId, State};
 
-/// The content of a snapshot, read by forward scans; reverse scans and point reads must agree with it.
+/// The content of a snapshot, read by forward scans, or unordered ones; other scans and point reads must agree with it.
 pub fn read<'a>(
     snapshot: &Snapshot,
     spaces: impl Iterator<Item = (SpaceId, &'a Keyspace)>,
 ) -> Result<Result<State, Failure>, Error> {
     let mut state = State::new();
     for (id, keyspace) in spaces {
-        let mut forward = Vec::new();
-        for item in snapshot.iter(keyspace)? {
-            forward.push(item?);
-        }
-        let mut backward = Vec::new();
-        for item in snapshot.iter(keyspace)?.rev() {
-            backward.push(item?);
-        }
-        backward.reverse();
+        let (forward, backward) = match keyspace.kind() {
+            KeyspaceKind::Ordered => {
+                let mut backward: Vec<_> = snapshot.iter(keyspace)?.rev().collect::<Result<_, _>>()?;
+                backward.reverse();
+                (snapshot.iter(keyspace)?.collect::<Result<Vec<_>, _>>()?, backward)
+            }
+            KeyspaceKind::Hash => {
+                let all = || -> Result<Vec<_>, Error> {
+                    let mut all: Vec<_> = snapshot.iter_unordered(keyspace)?.collect::<Result<_, _>>()?;
+                    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+                    Ok(all)
+                };
+                (all()?, all()?)
+            }
+        };
         if forward != backward {
             let first = forward.iter().zip(&backward).find(|(one, other)| one != other);
             let place = first.map_or_else(|| "at one end".into(), |((key, _), _)| format!("at {}", brief(key)));

@@ -16,7 +16,7 @@ mod spaces;
 use crate::failure::Failure;
 use crate::ledger::BatchId;
 use crate::model::{Model, SpaceId};
-use crate::operation::{Crash, Operation, SLOTS, name_of_slot};
+use crate::operation::{Crash, Operation, SLOTS, is_hashed, name_of_slot};
 use crate::order::{self, ORDER};
 use crate::world::{Tolerance, World};
 
@@ -133,7 +133,7 @@ impl Client {
             Operation::Sync => self.covered("sync", |db| db.sync()),
             Operation::Flush => self.covered("flush", |db| db.flush()),
             Operation::Compact(slot, span) => {
-                let Some(space) = self.spaces.get(slot) else {
+                let Some(space) = self.spaces.get(slot).filter(|_| !is_hashed(*slot)) else {
                     return Ok(());
                 };
                 match self.db.compact_range(&space.handle, span.bounds()) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::client::{Client, Space, Walk};
 use crate::failure::Failure;
 use crate::material::{self, brief};
-use crate::operation::{Scan, Span, name_of_slot};
+use crate::operation::{Scan, Span, is_hashed, name_of_slot};
 use crate::pulls;
 use crate::state;
 
@@ -36,7 +36,38 @@ impl Client {
         Err(Failure(format!("get {} of {name}: expected {expected}, found {}", brief(&key), show(found))))
     }
 
+    /// All of a hash keyspace, in no order.
+    fn scan_unordered(&mut self, slot: u8, snapshot: Option<u8>) -> Result<(), Failure> {
+        let Some((id, handle)) = self.spaces.get(&slot).map(|space| (space.id, space.handle.clone())) else {
+            return Ok(());
+        };
+        let held = snapshot.and_then(|which| self.held(which)).map(|held| (held.snapshot.clone(), held.at));
+        let (iter, at) = match held {
+            Some((snapshot, at)) => (snapshot.iter_unordered(&handle), at),
+            None => {
+                let Some(before) = self.learn()? else { return Ok(()) };
+                let iter = handle.iter_unordered();
+                let Some(after) = self.learn()? else { return Ok(()) };
+                (iter, (before.0, after.1))
+            }
+        };
+        let found: Result<Vec<_>, _> = iter.and_then(|iter| iter.collect());
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return self.forgive("scan", &error, true),
+        };
+        let mut found: Vec<_> = found.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+        found.sort();
+        match (at.0..=at.1).any(|at| self.model.scan(at, id, &Span::All.bounds()) == found) {
+            true => Ok(()),
+            false => Err(Failure(format!("unordered scan of {}: {} wrong records", name_of_slot(slot), found.len()))),
+        }
+    }
+
     pub(super) fn scan(&mut self, scan: &Scan) -> Result<(), Failure> {
+        if is_hashed(scan.slot) {
+            return self.scan_unordered(scan.slot, scan.snapshot);
+        }
         let Some((id, handle)) = self.spaces.get(&scan.slot).map(|space| (space.id, space.handle.clone())) else {
             return Ok(());
         };
@@ -103,6 +134,9 @@ impl Client {
     }
 
     pub(super) fn scan_keys(&mut self, scan: &Scan) -> Result<(), Failure> {
+        if is_hashed(scan.slot) {
+            return self.scan_unordered(scan.slot, scan.snapshot);
+        }
         let Some((id, handle)) = self.spaces.get(&scan.slot).map(|space| (space.id, space.handle.clone())) else {
             return Ok(());
         };
@@ -133,7 +167,7 @@ impl Client {
 
     /// Only for a single client, for which the present is one or two known points of history.
     pub(super) fn refresh(&mut self, slot: u8, span: Span, pulls: u8) -> Result<(), Failure> {
-        if self.order.is_some() {
+        if self.order.is_some() || is_hashed(slot) {
             return Ok(());
         }
         let same = |walk: &Walk, spaces: &BTreeMap<u8, Space>| {

@@ -1,11 +1,11 @@
 //! Creating, dropping and configuring keyspaces from a client.
 
-use cleavedb::{DeltaPlacement, Error, KeyspaceOptions};
+use cleavedb::{DeltaPlacement, Error};
 
 use crate::client::{Client, Space};
 use crate::failure::Failure;
 use crate::ledger::Answer;
-use crate::operation::{FIRST_CHANGING_SLOT, SLOTS, name_of_slot, operator_of_slot};
+use crate::operation::{FIRST_CHANGING_SLOT, SLOTS, is_hashed, name_of_slot, operator_of_slot, options_of_slot};
 
 /// The placement of merge operands that goes with a drawn number.
 fn deltas_of(drawn: u32) -> DeltaPlacement {
@@ -19,9 +19,7 @@ impl Client {
         }
         let name = name_of_slot(slot);
         let operator = operator_of_slot(slot);
-        let options =
-            operator.map_or(KeyspaceOptions::new(), |operator| KeyspaceOptions::new().merge_operator(operator.name()));
-        let options = options.deltas(deltas_of(slot.into()));
+        let options = options_of_slot(slot).deltas(deltas_of(slot.into()));
         if self.spaces.contains_key(&slot) {
             return match self.db.create_keyspace(&name, options) {
                 Ok(_) => Err(Failure(format!("keyspace {name} was created while it existed"))),
@@ -50,7 +48,7 @@ impl Client {
 
     /// Changes the separation threshold and the placement of merge operands, which must not affect any answer.
     pub(super) fn separate(&mut self, slot: u8, bytes: Option<u32>) -> Result<(), Failure> {
-        let Some(space) = self.spaces.get(&slot) else {
+        let Some(space) = self.spaces.get(&slot).filter(|_| !is_hashed(slot)) else {
             return Ok(());
         };
         let placed = space.handle.set_separation(bytes).and_then(|()| {

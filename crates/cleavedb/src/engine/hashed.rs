@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::{FileId, Kind, Seqno};
-use crate::engine::core::Core;
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::{FileLive, birth_of};
 use crate::sched::sync::RwLock;
@@ -59,41 +58,4 @@ pub(crate) fn place_of(kind: Kind, file: FileId, offset: u64, record_bytes: usiz
         _ => return None,
     };
     Some(Place { file, offset, len, kind })
-}
-
-impl Core {
-    /// The files that the indexes of hash keyspaces reference. O(hash keyspaces x files).
-    pub fn indexed_files(&self) -> IndexedFiles {
-        let _gate = self.hash.gate.read();
-        let until = self.published.seqno();
-        let mut files = BTreeMap::<FileId, FileLive>::new();
-        for keyspace in self.keyspaces.hashed() {
-            for (file, live) in keyspace.hash.iter().flat_map(|index| index.files()) {
-                let sum = files.entry(file).or_default();
-                sum.records += live.records;
-                sum.bytes += live.bytes;
-                sum.pinned += live.pinned;
-            }
-        }
-        IndexedFiles { files, until }
-    }
-
-    /// Drops what no snapshot needs any more.
-    pub fn trim_undo(&self) {
-        let _gate = self.hash.gate.write();
-        let oldest = self.snapshots.held().keys().next().copied();
-        let mut is_left = false;
-        for keyspace in self.keyspaces.hashed() {
-            for index in keyspace.hash.iter().filter(|index| index.has_undo()) {
-                index.trim_undo(oldest);
-                is_left |= index.has_undo();
-            }
-        }
-        self.hash.has_undo.store(is_left, Ordering::Release);
-    }
-
-    /// Lets the collection of logs look anew.
-    pub fn note_hashed_change(&self) {
-        self.hash.is_due.store(true, Ordering::Release);
-    }
 }

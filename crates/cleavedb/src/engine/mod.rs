@@ -17,6 +17,7 @@ pub(crate) mod referrers;
 pub(crate) mod held_snapshot;
 pub(crate) mod keyspaces;
 pub(crate) mod hashed;
+pub(crate) mod indexed_files;
 pub(crate) mod background_io;
 pub(crate) mod batch;
 pub(crate) mod commit_queue;

@@ -1,6 +1,7 @@
 //! Tests of the index: against a map, with keys of all lengths and with hashes that share bits; its memory; scans under splits.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
@@ -10,6 +11,8 @@ use crate::base::FileId;
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::hash::bucket::INLINE_KEY_BYTES_MAX;
 use crate::hash::place::PlaceKind;
+use crate::sched::sim::simulate;
+use crate::sched::thread::try_spawn;
 
 fn place(number: u64) -> Place {
     let kind = [PlaceKind::Value, PlaceKind::Tombstone, PlaceKind::Operand][(number % 3) as usize];
@@ -200,30 +203,35 @@ fn keys_that_share_many_bits_split_segments_and_not_the_whole_directory() {
 
 #[test]
 fn a_scan_visits_each_key_once_while_others_come_and_go() {
-    let index = HashIndex::new(1);
-    let key = |number: u64| number.to_be_bytes();
-    for number in 0..20_000 {
-        index.insert(&key(number), place(number));
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut round = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                for number in 20_000..60_000 {
-                    index.insert(&key(number), place(number + round));
-                }
-                for number in 20_000..60_000 {
-                    index.remove(&key(number));
-                }
-                round += 1;
+    for seed in 0..4 {
+        simulate(seed, || {
+            let (index, key) = (Arc::new(HashIndex::new(1)), |number: u64| number.to_be_bytes());
+            for number in 0..4000 {
+                index.insert(&key(number), place(number));
             }
-        });
-        for _ in 0..20 {
-            let mut seen = BTreeMap::<Vec<u8>, u32>::new();
-            scanned(&index).into_iter().for_each(|(key, _)| *seen.entry(key).or_default() += 1);
-            assert!((0..20_000).all(|number| seen.get(&key(number)[..]) == Some(&1)));
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
+            let is_over = Arc::new(AtomicBool::new(false));
+            let (written, stop) = (index.clone(), is_over.clone());
+            // Buckets split and join while they are scanned.
+            let writer = try_spawn("writer", move || {
+                for round in 0.. {
+                    for number in 4000..10_000 {
+                        written.insert(&key(number), place(number + round));
+                    }
+                    (4000..10_000).for_each(|number| assert!(written.remove(&key(number)).is_some()));
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for _ in 0..3 {
+                let mut seen = BTreeMap::<Vec<u8>, u32>::new();
+                scanned(&index).into_iter().for_each(|(key, _)| *seen.entry(key).or_default() += 1);
+                assert!((0..4000).all(|number| seen.get(&key(number)[..]) == Some(&1)));
+                assert_eq!(index.get(&key(7)), Some(place(7)));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            writer.unwrap().join().unwrap();
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
