@@ -374,12 +374,24 @@ pub enum KeyspaceChange {
         /// list of keyspaces then says
         #[arg(long, value_enum, value_name = "PLACE", default_value = "levels")]
         deltas: Deltas,
+        /// How it keeps its keys: in their order, or by hash in memory, for point access without scans
+        #[arg(long, value_enum, value_name = "KIND", default_value = "ordered", conflicts_with_all = ["separation", "deltas"])]
+        kind: Kind,
     },
     /// Drop a keyspace and all its records
     Drop {
         /// Its name
         name: String,
     },
+}
+
+/// How a keyspace keeps its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// In the order of their bytes.
+    Ordered,
+    /// In an index in memory.
+    Hash,
 }
 
 /// Where the merge operands of a keyspace are kept.

@@ -1,7 +1,7 @@
 //! `cleave compact`: compacts every keyspace, or one, into its lowest level, which reclaims the space of overwritten and
 //! deleted records.
 
-use cleavedb::{Keyspace, Result as EngineResult, Stats};
+use cleavedb::{Keyspace, KeyspaceKind, Result as EngineResult, Stats};
 use indicatif::BinaryBytes;
 
 use crate::failure::Result;
@@ -12,7 +12,12 @@ pub fn run(args: &args::Compact) -> Result<()> {
     let db = open::to_write(&args.database)?;
     let keyspaces = match &args.keyspace {
         Some(name) => vec![db.open_keyspace(name)?],
-        None => db.keyspaces().iter().map(|name| db.open_keyspace(name)).collect::<EngineResult<Vec<Keyspace>>>()?,
+        None => {
+            let all =
+                db.keyspaces().iter().map(|name| db.open_keyspace(name)).collect::<EngineResult<Vec<Keyspace>>>()?;
+            // Hash keyspaces have no levels.
+            all.into_iter().filter(|keyspace| keyspace.kind() == KeyspaceKind::Ordered).collect()
+        }
     };
     let before = table_bytes(&db.stats());
     for keyspace in &keyspaces {

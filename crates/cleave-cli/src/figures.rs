@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use cleavedb::{
-    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, LevelStats, MemoryStats, RunStats,
+    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, LevelStats, MemoryStats, RunStats,
     SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
@@ -45,6 +45,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "levels": stats.levels.iter().map(level).collect::<Vec<Value>>(),
         "values": values_as_json(stats),
         "deltas": deltas_as_json(&stats.deltas),
+        "hash": hash_as_json(&stats.hash),
         "tiers": tiers_as_json(&stats.tiers),
         "scheduling": scheduling_as_json(&stats.scheduling),
         "memory_budget": stats.memory_budget,
@@ -72,6 +73,22 @@ fn values_as_json(stats: &Stats) -> Value {
         "group_list": stats.value_group_list.iter().map(group).collect::<Vec<Value>>(),
         "surveys": stats.value_surveys,
         "records_moved": stats.value_records_moved,
+    })
+}
+
+fn hash_as_json(hash: &HashStats) -> Value {
+    json!({
+        "keys": hash.keys,
+        "tombstones": hash.tombstones,
+        "index_bytes": hash.index_bytes,
+        "index_bytes_max": hash.index_bytes_max,
+        "index_bytes_a_key": hash.index_bytes_a_key_percent as f64 / 100.0,
+        "live_bytes": hash.live_bytes,
+        "logs": hash.logs,
+        "log_bytes": hash.log_bytes,
+        "logs_freed": hash.logs_freed,
+        "records_moved": hash.records_moved,
+        "bytes_moved": hash.bytes_moved,
     })
 }
 
@@ -169,6 +186,7 @@ fn memory_as_json(memory: &MemoryStats) -> Value {
         "table_reader_bytes": memory.table_reader_bytes,
         "keyspace_bytes": memory.keyspace_bytes,
         "bucket_bytes": memory.bucket_bytes,
+        "hash_index_bytes": memory.hash_index_bytes,
         "value_list_bytes": memory.value_list_bytes,
         "pinned_bytes": memory.pinned_bytes,
     })

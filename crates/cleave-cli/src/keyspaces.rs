@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use cleavedb::{DeltaPlacement, KeyspaceOptions};
+use cleavedb::{DeltaPlacement, KeyspaceKind, KeyspaceOptions};
 
-use crate::args::{KeyspaceChange, Keyspaces, Separation};
+use crate::args::{KeyspaceChange, Keyspaces, Kind, Separation};
 use crate::failure::Result;
 use crate::form::escaped;
 use crate::open;
@@ -15,17 +15,22 @@ pub fn run(args: &Keyspaces, out: &mut dyn Write) -> Result<()> {
         None => {
             let db = open::to_read(&args.database)?;
             for name in db.keyspaces() {
-                let note = match db.open_keyspace(&name)?.deltas() {
-                    DeltaPlacement::Levels => "",
-                    DeltaPlacement::Buckets => "\tdeltas=buckets",
+                let keyspace = db.open_keyspace(&name)?;
+                let note = match (keyspace.kind(), keyspace.deltas()) {
+                    (KeyspaceKind::Hash, _) => "\tkind=hash",
+                    (KeyspaceKind::Ordered, DeltaPlacement::Levels) => "",
+                    (KeyspaceKind::Ordered, DeltaPlacement::Buckets) => "\tdeltas=buckets",
                 };
                 writeln!(out, "{}{note}", escaped(name.as_bytes()))?;
             }
             Ok(())
         }
-        Some(KeyspaceChange::Create { name, operator, separation, deltas }) => {
+        Some(KeyspaceChange::Create { name, operator, separation, deltas, kind }) => {
             let db = open::existing_or_new(&args.database)?;
-            let mut options = KeyspaceOptions::new().deltas((*deltas).into());
+            let mut options = match kind {
+                Kind::Ordered => KeyspaceOptions::new().deltas((*deltas).into()),
+                Kind::Hash => KeyspaceOptions::hash(),
+            };
             if let Some(operator) = operator {
                 options = options.merge_operator(operator);
             }

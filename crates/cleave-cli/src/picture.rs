@@ -168,6 +168,7 @@ fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         (memory.table_reader_bytes as u64, "table readers"),
         (memory.keyspace_bytes as u64, "keyspaces"),
         (memory.bucket_bytes as u64, "buckets of operands"),
+        (memory.hash_index_bytes as u64, "indexes of hash keyspaces"),
         (memory.value_list_bytes as u64, "value file list"),
     ];
     let total = BinaryBytes(memory.total() as u64);

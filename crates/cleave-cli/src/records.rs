@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::Bound;
 
-use cleavedb::{Durability, Iter, Result as EngineResult, Slice};
+use cleavedb::{Durability, Iter, KeyspaceKind, Result as EngineResult, Slice};
 
 use crate::args::{Delete, Get, Merge, Put, Scan};
 use crate::failure::{Failure, Result, SkippedKeys};
@@ -80,6 +80,15 @@ pub fn scan(args: &Scan, out: &mut dyn Write) -> Result<()> {
     }
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
+    let is_whole = prefix.is_none() && from.is_none() && to.is_none() && !args.reverse;
+    if keyspace.kind() == KeyspaceKind::Hash && is_whole {
+        let lines = keyspace
+            .iter_unordered()?
+            .map(|record| record.map(|(key, value)| (key, (!args.keys_only).then_some(value))));
+        let mut skipped = SkippedKeys::default();
+        let printed = print(args, lines.take(args.limit.unwrap_or(usize::MAX)), &mut skipped, out);
+        return skipped.end(printed);
+    }
     let records: Iter = match prefix {
         Some(prefix) => keyspace.prefix(prefix)?,
         None => keyspace

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use cleavedb::{Iter, KeyspaceKind};
+use cleavedb::{KeyspaceKind, Result as EngineResult, Slice};
 
 use super::{binary, jsonl};
 use crate::args::Export;
@@ -18,8 +18,9 @@ pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
     let db = open::to_read(&args.place.database)?;
     let keyspace = db.open_keyspace(&args.place.keyspace)?;
-    let records = match keyspace.kind() {
-        KeyspaceKind::Ordered => db.snapshot().iter(&keyspace)?,
+    let records: Records = match keyspace.kind() {
+        KeyspaceKind::Ordered => Box::new(db.snapshot().iter(&keyspace)?),
+        KeyspaceKind::Hash => Box::new(db.snapshot().iter_unordered(&keyspace)?),
     };
     let mut skipped = SkippedKeys::default();
     let written = if args.file == Path::new("-") {
@@ -39,7 +40,10 @@ pub fn export(args: &Export, stdout: &mut dyn Write) -> Result<()> {
     skipped.end(written).map(drop)
 }
 
-fn write_records(records: Iter, form: FileForm, skipped: &mut SkippedKeys, out: &mut dyn Write) -> Result<u64> {
+/// All records of a keyspace.
+type Records = Box<dyn Iterator<Item = EngineResult<(Slice, Slice)>>>;
+
+fn write_records(records: Records, form: FileForm, skipped: &mut SkippedKeys, out: &mut dyn Write) -> Result<u64> {
     let bar = progress::records_unbounded("exporting");
     if form == FileForm::Binary {
         out.write_all(&binary::MAGIC)?;

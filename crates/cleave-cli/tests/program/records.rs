@@ -245,3 +245,27 @@ fn a_value_that_its_format_cannot_represent_ends_the_scan_after_complete_lines()
     assert_eq!(String::from_utf8(cleave(&["scan", &db, "--u64"]).stdout).unwrap(), "a\t7\n");
     assert_eq!(run(&["scan", &db, "--u64", "--keys-only"]), "a\nb\n");
 }
+
+#[test]
+fn a_hash_keyspace_is_read_written_exported_and_refuses_ordered_scans() {
+    let (dir, db) = fresh();
+    run(&["keyspaces", &db, "create", "sessions", "--kind", "hash", "--operator", "u64-add"]);
+    assert_eq!(run(&["keyspaces", &db]), "default\nsessions\tkind=hash\n");
+    run(&["put", &db, "one", "1", "-k", "sessions"]);
+    run(&["put", &db, "two", "2", "-k", "sessions"]);
+    run(&["delete", &db, "one", "-k", "sessions"]);
+    assert_eq!(run(&["scan", &db, "-k", "sessions"]), "two\t2\n");
+    assert_eq!(run(&["scan", &db, "-k", "sessions", "--keys-only"]), "two\n");
+    let refused = cleave(&["scan", &db, "-k", "sessions", "--prefix", "t"]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("needs an ordered keyspace"));
+    run(&["compact", &db]);
+    run(&["check", &db]);
+    let file = dir.path().join("records.jsonl").display().to_string();
+    run(&["export", &db, &file, "-k", "sessions"]);
+    run(&["keyspaces", &db, "create", "copy", "--kind", "hash"]);
+    run(&["import", &db, &file, "-k", "copy"]);
+    assert_eq!(run(&["get", &db, "two", "-k", "copy"]), "2\n");
+    let wrong = cleave(&["keyspaces", &db, "create", "more", "--kind", "hash", "--deltas", "buckets"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}

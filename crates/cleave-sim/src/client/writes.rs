@@ -152,12 +152,14 @@ impl Client {
                 Ok(())
             }
             Err(error) => {
-                let refused = matches!(error, Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed);
+                let is_full = matches!(error, Error::IndexFull { .. }) && is_hashed(slot);
+                let refused =
+                    is_full || matches!(error, Error::NoSpace { .. } | Error::InvalidInput { .. } | Error::Closed);
                 if self.world.ledger.fail(id, refused) == Answer::InDoubt {
                     self.model.commit(&entries);
                     self.in_doubt = true;
                 }
-                self.forgive("ingest", &error, false)
+                if is_full { Ok(()) } else { self.forgive("ingest", &error, false) }
             }
         }
     }

@@ -182,6 +182,7 @@ impl Db {
         core.keyspaces.forget(&edit.keyspaces_forgotten);
         drop(manifest);
         drop(commit);
+        core.note_hashed_change();
         core.work.wake_all();
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::api::handle::DbInner;
 use crate::base::{Error, Result, Slice};
 use crate::engine::held_snapshot::HeldSnapshot;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::read::hashed::HashScan;
+use crate::engine::read::hashed::{HashScan, Item};
 
 /// All keys and values of a hash keyspace, as they were when the iterator was created, in no particular order: each key once,
 /// whatever is written meanwhile. Holds a snapshot, and the logs it reads, until dropped.
@@ -24,7 +24,7 @@ use crate::engine::read::hashed::HashScan;
 /// [`Error::Io`]: crate::Error::Io
 pub struct Unordered {
     scan: HashScan,
-    ready: VecDeque<Result<(Slice, Slice)>>,
+    ready: VecDeque<Item>,
     /// Keeps the database open. Dropped after `scan`.
     _db: Arc<DbInner>,
 }

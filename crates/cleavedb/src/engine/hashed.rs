@@ -2,7 +2,7 @@
 //! which logs the indexes reference.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::base::{FileId, Kind, Seqno};
 use crate::hash::place::{Place, PlaceKind};

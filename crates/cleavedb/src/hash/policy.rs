@@ -19,7 +19,7 @@ const TOMBSTONES_MIN: u64 = 1024;
 pub struct LogSpace {
     /// Its number; lower numbers are older.
     pub file: FileId,
-    /// Its length, in bytes.
+    /// Its length, in bytes, without what every log has.
     pub bytes: u64,
     /// Bytes of records that indexes or tables reference.
     pub live: u64,

@@ -12,10 +12,10 @@ use crate::support::{in_world, lose_power, open_with, taken, value, with_each_lo
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Logs of 16 KiB, so that collection has something to do.
+/// Logs of 64 KiB, so that collection has something to do.
 fn tuning() -> Tuning {
     let mut tuning = Tuning::tiny();
-    tuning.log_bytes = 16 << 10;
+    (tuning.log_bytes, tuning.log_bytes_min) = (64 << 10, 64 << 10);
     tuning
 }
 

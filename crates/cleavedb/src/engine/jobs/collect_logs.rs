@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
@@ -32,6 +33,9 @@ use crate::values::files::Entry;
 
 /// Records of about this many bytes are written together.
 const TOGETHER_BYTES: usize = 256 << 10;
+/// A log has so much that is no record, however it was written: its header, and the rest of the block at its end and at a few
+/// syncs. It does not count as garbage, or small logs would be moved for ever.
+const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
 /// Garbage of so many logs is always allowed.
 const SLACK_LOGS: u64 = 3;
 
@@ -124,8 +128,9 @@ impl Core {
             Some(Entry::Here(log)) => {
                 let live = indexed.of(*file);
                 let by_tables = state.referenced.of(*file).bytes;
-                let bytes = log.end();
-                Some(LogSpace { file: *file, bytes, live: live.bytes + by_tables, is_pinned: live.pinned > 0 })
+                let live_bytes = live.bytes + by_tables;
+                let bytes = log.end().saturating_sub(UNAVOIDABLE_BYTES).max(live_bytes);
+                Some(LogSpace { file: *file, bytes, live: live_bytes, is_pinned: live.pinned > 0 })
             }
             _ => None,
         };

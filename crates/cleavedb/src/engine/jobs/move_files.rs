@@ -130,7 +130,15 @@ impl Core {
             let live = Some(candidate.live_bytes());
             is_fast_log.then(|| FastLog { key: file.stored().key(), bytes: candidate.bytes, live })
         });
-        let mut logs: Vec<FastLog> = flushed.chain(unflushed).collect();
+        // Those that hash indexes reference are no candidates of value GC.
+        let indexed = view.values.state.indexed.iter().filter_map(|file| match view.values.files.get(file) {
+            Some(Entry::Here(log)) if log.stored().key().dir == DirId::HOME => {
+                // They are moved whole: what is dead in them is for their own collection.
+                Some(FastLog { key: log.stored().key(), bytes: log.end(), live: Some(log.end()) })
+            }
+            _ => None,
+        });
+        let mut logs: Vec<FastLog> = flushed.chain(unflushed).chain(indexed).collect();
         logs.sort_by_key(|log| log.key.id);
         logs
     }

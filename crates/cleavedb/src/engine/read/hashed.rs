@@ -145,6 +145,9 @@ impl Core {
     }
 }
 
+/// A key and its value, or why it cannot be read.
+pub(crate) type Item = Result<(Slice, Slice)>;
+
 /// A scan of a hash keyspace at one sequence number, which it holds.
 pub(crate) struct HashScan {
     held: HeldSnapshot,
@@ -160,7 +163,7 @@ impl HashScan {
     }
 
     /// The keys and values of the next bucket of the index, which may be none; `None` at the end.
-    pub fn next_bucket(&mut self) -> Result<Option<Vec<Result<(Slice, Slice)>>>> {
+    pub fn next_bucket(&mut self) -> Result<Option<Vec<Item>>> {
         let (Some(from), Some(index)) = (self.next, &self.keyspace.hash) else { return Ok(None) };
         let core = &self.held.core;
         let at = Some(self.held.seqno);
