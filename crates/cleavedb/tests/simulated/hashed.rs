@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Tuning, random};
-use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, LogBackend, Snapshot, WriteBatch};
+use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, Snapshot, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{in_world, lose_power, open_with, taken, value, with_each_log};
@@ -373,5 +373,29 @@ fn a_checkpoint_and_a_drop_of_a_hash_keyspace() {
         assert_eq!(db.stats().hash.logs, 0, "{:?}", db.stats());
         let copy = testing::open(Arc::new(disk.clone()), Path::new("/copy"), options(), tuning()).unwrap();
         check(&hashed(&copy), &kept, 100);
+    });
+}
+
+#[test]
+fn a_flush_makes_writes_to_hash_keyspaces_durable_and_an_ingest_does_not_wait_for_them() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend);
+        let keyspace = hashed(&db);
+        for round in 0..5 {
+            // Nothing goes to the front, which has nothing to flush.
+            keyspace.put_with("key", round.to_string(), Durability::Buffered).unwrap();
+            db.flush().unwrap();
+            for seed in 0..4 {
+                let db = open(&disk.power_loss(seed), backend);
+                assert_eq!(hashed(&db).get("key").unwrap().unwrap(), round.to_string());
+            }
+            keyspace.put_with("other", round.to_string(), Durability::Buffered).unwrap();
+            db.default_keyspace().ingest([(format!("{round}"), "ingested")]).unwrap();
+        }
+        keyspace.ingest((0..300).map(|number| (key(number), value("ingested", 100)))).unwrap();
+        let db = open(&disk.power_loss(1), backend);
+        assert_eq!(all(&hashed(&db)).len(), 302);
+        assert_eq!(db.iter().unwrap().count(), 5);
     });
 }

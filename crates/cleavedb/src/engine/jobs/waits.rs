@@ -44,7 +44,9 @@ impl Core {
             }
             self.work.wait_for_progress(&mut state);
         }
-        Ok(())
+        drop(state);
+        // What went to hash keyspaces is in no table, and is as durable as what is.
+        if self.keyspaces.has_hashed() { self.sync_to(target) } else { Ok(()) }
     }
 
     /// True if the front holds versions up to `target` in tables or runs that are to be flushed.
