@@ -17,6 +17,8 @@ use crate::tuning::Sample;
 pub const OURS: &str = "cleave";
 /// CleaveDB with all values in its tables.
 pub const INLINE: &str = "cleave-inline";
+/// CleaveDB with a hash keyspace, which has no scans.
+pub const HASHED: &str = "cleave-hash";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -111,6 +113,7 @@ pub trait Engine: Send + Sync {
     fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()>;
 
     /// Passes up to `count` records in key order, from the first key at or after `from`, to `read`. Returns their number.
+    /// An engine without order passes all of them, if `from` is empty.
     fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
 
     /// Makes all earlier writes durable.

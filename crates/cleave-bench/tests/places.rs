@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{bench, engines, number, run};
+use common::{bench, every_engine, number, run};
 
 /// Starts a run that continues long after its store is loaded.
 fn start(arguments: &[&str]) -> Child {
@@ -102,9 +102,9 @@ fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
     let (fast, slow) = (dir.path().join("fast"), dir.path().join("slow"));
     let tiers = ["--fast", fast.to_str().unwrap(), "--slow", slow.to_str().unwrap(), "--fast-bytes", "64M"];
     let work = ["--workload", "ycsb-a", "--records", "400", "--memory", "16M", "--verify"];
-    for outcome in run(&[&work[..], &tiers, &["--engine", &engines().join(",")]].concat()) {
+    for outcome in run(&[&work[..], &tiers, &["--engine", &every_engine().join(",")]].concat()) {
         let said = match outcome["engine"].as_str().unwrap() {
-            "cleave" | "cleave-inline" => None,
+            "cleave" | "cleave-inline" | "cleave-hash" => None,
             "rocksdb" | "blobdb" => Some("the log on the fast tier"),
             _ => Some("the whole store is in the slow directory"),
         };
@@ -165,8 +165,11 @@ fn leftovers_of_a_killed_run_are_removed_by_the_next_one() {
 #[test]
 fn engines_without_direct_io_report_that_if_it_is_requested() {
     let work = ["--workload", "ycsb-b", "--records", "300", "--memory", "16M", "--verify"];
-    for outcome in run(&[&work[..], &["--engine", &engines().join(","), "--direct"]].concat()) {
-        let has_it = matches!(outcome["engine"].as_str().unwrap(), "cleave" | "cleave-inline" | "rocksdb" | "blobdb");
+    for outcome in run(&[&work[..], &["--engine", &every_engine().join(","), "--direct"]].concat()) {
+        let has_it = matches!(
+            outcome["engine"].as_str().unwrap(),
+            "cleave" | "cleave-inline" | "cleave-hash" | "rocksdb" | "blobdb"
+        );
         assert_ne!(has_it, notes(&outcome).contains("direct"), "{outcome}");
         assert_eq!(outcome["settings"]["options"]["direct"], true);
     }

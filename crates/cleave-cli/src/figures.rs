@@ -89,6 +89,8 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "logs_freed": hash.logs_freed,
         "records_moved": hash.records_moved,
         "bytes_moved": hash.bytes_moved,
+        "saves": hash.saves,
+        "unsaved_bytes": hash.unsaved_bytes,
     })
 }
 

@@ -1,14 +1,16 @@
-//! CleaveDB, with the options of `--cleave`, and with all values in its tables.
+//! CleaveDB, with the options of `--cleave`, with all values in its tables, and with a hash keyspace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cleavedb::{Db, DecisionStats, Keyspace, KeyspaceOptions, Options, SettingStats, WriteBatch, testing};
+use cleavedb::{
+    Db, DecisionStats, Keyspace, KeyspaceKind, KeyspaceOptions, Options, SettingStats, WriteBatch, testing,
+};
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
 use crate::engine::{
-    Compression, Durability, Engine, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+    Compression, Durability, Engine, HASHED, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
 };
 use crate::failure::{Failure, Result};
 use crate::tuning::{Decision, Sample, Setting};
@@ -21,16 +23,35 @@ pub const CLEAVE: Kind = Kind {
     notes: &[],
     notes_of,
     buffered_survives_kill: true,
-    open: |settings| open(settings, true),
+    open: |settings| open(settings, Shape::Separated),
 };
 
 /// `cleave-inline`.
 pub const CLEAVE_INLINE: Kind = Kind {
     name: INLINE,
     notes: &["no value is separated from its key (`separation=never`)"],
-    open: |settings| open(settings, false),
+    open: |settings| open(settings, Shape::Inline),
     ..CLEAVE
 };
+
+/// `cleave-hash`.
+pub const CLEAVE_HASH: Kind = Kind {
+    name: HASHED,
+    notes: &["the keyspace is a hash keyspace: all keys are in memory, and there are no scans"],
+    open: |settings| open(settings, Shape::Hashed),
+    ..CLEAVE
+};
+
+/// How the keyspace of the benchmark keeps its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Ordered, with the usual separation threshold.
+    Separated,
+    /// Ordered, all values in tables.
+    Inline,
+    /// By hash.
+    Hashed,
+}
 
 /// The keyspace of the benchmark.
 const KEYSPACE: &str = "bench";
@@ -42,7 +63,7 @@ struct Cleave {
     slow: PathBuf,
 }
 
-fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
+fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
     let durability = match settings.durability {
         Durability::Buffered => cleavedb::Durability::Buffered,
         Durability::Sync => cleavedb::Durability::Sync,
@@ -74,7 +95,7 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
     if let Some(own) = &settings.cleave {
         (options, storage) = own.apply(options);
     }
-    if !separate {
+    if shape == Shape::Inline {
         options = options.separation(None);
     }
     let db = match storage {
@@ -86,7 +107,11 @@ fn open(settings: &Settings, separate: bool) -> Result<Box<dyn Engine>> {
         db.open_keyspace(KEYSPACE)
     } else {
         let deltas = settings.cleave.as_ref().map(CleaveOptions::deltas).unwrap_or_default();
-        db.create_keyspace(KEYSPACE, KeyspaceOptions::new().merge_operator("patches").deltas(deltas))
+        let options = match shape {
+            Shape::Hashed => KeyspaceOptions::hash(),
+            Shape::Separated | Shape::Inline => KeyspaceOptions::new().deltas(deltas),
+        };
+        db.create_keyspace(KEYSPACE, options.merge_operator("patches"))
     };
     let slow = settings.dirs.slow.as_ref().unwrap_or(&settings.dirs.main).clone();
     Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db, slow }))
@@ -139,7 +164,11 @@ impl Engine for Cleave {
 
     fn scan(&self, from: &[u8], count: u64, read: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let mut found = 0;
-        let mut records = self.keyspace.range(from.to_vec()..).map_err(failed)?;
+        let mut records: Box<dyn Iterator<Item = _>> = match self.keyspace.kind() {
+            // All records, in any order, are all that it has.
+            KeyspaceKind::Hash if from.is_empty() => Box::new(self.keyspace.iter_unordered().map_err(failed)?),
+            _ => Box::new(self.keyspace.range(from.to_vec()..).map_err(failed)?),
+        };
         while found < count
             && let Some(record) = records.next()
         {

@@ -21,7 +21,7 @@ use self::experiment::{How, Paper, Spec, Variant};
 use self::tiers::Tiers;
 use crate::args::{self, PaperName};
 use crate::cleave_options::CleaveOptions;
-use crate::engine::{Durability, INLINE, OURS};
+use crate::engine::{Durability, HASHED, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -73,7 +73,8 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let mut engines = args.engine.clone();
     if engines.is_empty() {
         // The experiments choose CleaveDB's options.
-        let wanted = |name: &str| paper.engines.map_or(name != INLINE, |engines| engines.contains(&name));
+        let wanted =
+            |name: &str| paper.engines.map_or(name != INLINE && name != HASHED, |engines| engines.contains(&name));
         engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;

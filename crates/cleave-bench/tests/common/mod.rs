@@ -36,8 +36,13 @@ pub fn run(arguments: &[&str]) -> Vec<Value> {
     serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
 }
 
-/// The engines of this build.
+/// The engines of this build that have scans.
 pub fn engines() -> Vec<String> {
+    every_engine().into_iter().filter(|name| name != "cleave-hash").collect()
+}
+
+/// The engines of this build.
+pub fn every_engine() -> Vec<String> {
     let list = succeed(&["list"]);
     let (engines, _) = list.split_once("Runs of").unwrap();
     let names = engines.lines().filter_map(|line| line.strip_prefix("   ")?.split(' ').next());

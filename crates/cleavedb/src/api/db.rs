@@ -182,7 +182,7 @@ impl Db {
         core.keyspaces.forget(&edit.keyspaces_forgotten);
         drop(manifest);
         drop(commit);
-        core.note_hashed_change();
+        core.note_dropped_index(keyspace.state());
         core.work.wake_all();
         Ok(())
     }

@@ -38,12 +38,14 @@ pub enum FileKind {
     Segment,
     /// Redirect tables.
     Redirect,
+    /// A checkpoint of the indexes of hash keyspaces.
+    Index,
 }
 
 impl FileKind {
     /// All kinds.
-    pub const ALL: [FileKind; 5] =
-        [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Segment, FileKind::Redirect];
+    pub const ALL: [FileKind; 6] =
+        [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Segment, FileKind::Redirect, FileKind::Index];
 
     /// The stored form: do not renumber.
     pub fn to_stored(self) -> u64 {
@@ -53,6 +55,7 @@ impl FileKind {
             FileKind::Manifest => 3,
             FileKind::Segment => 4,
             FileKind::Redirect => 5,
+            FileKind::Index => 6,
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crate::base::{FileId, Kind, Seqno};
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::{FileLive, birth_of};
-use crate::sched::sync::RwLock;
+use crate::io::file_guard::FileGuard;
+use crate::sched::sync::{Mutex, RwLock};
 
 /// Shared by all hash keyspaces.
 #[derive(Default)]
@@ -16,6 +17,12 @@ pub(crate) struct HashState {
     pub gate: RwLock<()>,
     /// Logs were written, or a snapshot was released: there may be something to collect.
     pub is_due: AtomicBool,
+    /// Bytes of records of hash keyspaces since the indexes were saved.
+    pub unsaved_bytes: AtomicU64,
+    /// The file in which they are saved.
+    pub saved: Mutex<Option<FileGuard>>,
+    /// How often they were saved.
+    pub saves: AtomicU64,
     /// Indexes keep what only snapshots see.
     pub has_undo: AtomicBool,
     /// How full the allowance of garbage is, in thousandths, and how much of it collection removes, in bytes per second.

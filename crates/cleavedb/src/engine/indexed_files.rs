@@ -6,7 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::base::FileId;
 use crate::engine::core::Core;
 use crate::engine::hashed::IndexedFiles;
+use crate::engine::keyspaces::KeyspaceState;
 use crate::hash::store::FileLive;
+
+/// A drop has the indexes saved anew, as if this much had been written.
+const DROPPED_BYTES: u64 = 1 << 40;
 
 impl Core {
     /// The files that the indexes of hash keyspaces reference. O(hash keyspaces x files).
@@ -37,6 +41,28 @@ impl Core {
             }
         }
         self.hash.has_undo.store(is_left, Ordering::Release);
+    }
+
+    /// At an open: holds the file of the saved indexes, and counts the logs behind them.
+    pub fn note_saved_indexes(&self) {
+        let manifest = self.manifest.lock();
+        let state = manifest.state();
+        let from_log = state.indexes_saved.map_or(FileId(0), |(_, from_log)| from_log);
+        if let Some((file, _)) = state.indexes_saved {
+            *self.hash.saved.lock() = Some(self.guard(state.file(file)));
+        }
+        drop(manifest);
+        let files = self.indexed_files().files;
+        let unsaved = files.range(from_log..).map(|(_, live)| live.bytes).sum();
+        self.hash.unsaved_bytes.store(unsaved, Ordering::Relaxed);
+    }
+
+    /// A hash keyspace was dropped: its logs can go, and what is saved of it.
+    pub fn note_dropped_index(&self, keyspace: &KeyspaceState) {
+        if keyspace.hash.is_some() {
+            self.hash.unsaved_bytes.fetch_add(DROPPED_BYTES, Ordering::Relaxed);
+            self.note_hashed_change();
+        }
     }
 
     /// Lets the collection of logs look anew.

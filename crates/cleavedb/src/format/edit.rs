@@ -179,6 +179,8 @@ pub struct Edit {
     pub indexed: Vec<FileId>,
     /// Logs that hash indexes reference no longer.
     pub unindexed: Vec<FileId>,
+    /// The indexes of hash keyspaces are saved in this file; logs from the second number on have newer records.
+    pub indexes_saved: Option<(FileId, FileId)>,
     /// The reorder credit as of this edit, in a full state.
     pub reorder_credit: Option<ReorderCredit>,
     /// Bytes that a reordering job wrote, which are charged to the credit.
@@ -238,6 +240,7 @@ mod tag {
     pub const KEYSPACE_PLACED: u64 = 30;
     pub const INDEXED: u64 = 31;
     pub const UNINDEXED: u64 = 32;
+    pub const INDEXES_SAVED: u64 = 33;
 }
 
 impl Edit {
@@ -333,6 +336,9 @@ impl Edit {
                 put_all(out, [tag, file.0]);
             }
         }
+        if let Some((file, from_log)) = self.indexes_saved {
+            put_all(out, [tag::INDEXES_SAVED, file.0, from_log.0]);
+        }
         for (tag, references) in [(tag::REFERENCED, &self.referenced), (tag::RELEASED, &self.released)] {
             if !references.0.is_empty() {
                 put(out, tag);
@@ -420,6 +426,9 @@ impl Edit {
             tag::VALUES_REMOVED => self.values_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::INDEXED => self.indexed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::UNINDEXED => self.unindexed.push(take_file(bytes, FILE_ID_MAX)?),
+            tag::INDEXES_SAVED => {
+                self.indexes_saved = Some((take_file(bytes, FILE_ID_MAX)?, take_file(bytes, FILE_ID_MAX + 1)?));
+            }
             tag::REFERENCED => self.referenced.add_all(&References::take(bytes)?),
             tag::RELEASED => self.released.add_all(&References::take(bytes)?),
             tag::REORDER_CREDIT => self.reorder_credit = Some(ReorderCredit::take(bytes)?),
@@ -538,6 +547,7 @@ mod tests {
             values_removed: vec![FileId(10)],
             indexed: vec![FileId(9)],
             unindexed: vec![FileId(7)],
+            indexes_saved: Some((FileId(12), FileId(6))),
             reorder_credit: Some(credit),
             reordered: Some(4096),
             released: references.clone(),

@@ -25,3 +25,4 @@ pub mod buckets;
 pub mod edit;
 pub mod value_state;
 pub mod stats_page;
+pub mod index_file;

@@ -132,6 +132,29 @@ impl HashStore {
         }
     }
 
+    /// Puts a key into the index as it was saved.
+    pub fn load(&self, key: &[u8], records: Records) {
+        records.places().for_each(|place| self.count(key, place, true));
+        self.tombstones.fetch_add(usize::from(records.newest.kind == PlaceKind::Tombstone), Ordering::Relaxed);
+        records.older.iter().for_each(|place| self.extend_chain(key, *place));
+        self.index.insert(key, records.newest);
+    }
+
+    /// Applies a write that recovery finds in a log. Records that were saved with the index are passed over: their places are
+    /// in the order of their logs. A delete of an unknown key counts if the index was saved, because it may have had more
+    /// to cover than is known.
+    pub fn apply_found(&self, change: Change<'_>, was_saved: bool) {
+        let Change { key, place, .. } = change;
+        let order = |place: Place| (place.file, place.offset);
+        match self.index.get(key) {
+            Some(newest) if order(newest) >= order(place) => {}
+            None if was_saved && place.kind == PlaceKind::Tombstone => {
+                self.load(key, Records { newest: place, older: Vec::new() });
+            }
+            _ => self.apply(change, false),
+        }
+    }
+
     /// Applies a write. With `keeps`, a snapshot may need what the key had before.
     pub fn apply(&self, change: Change<'_>, keeps: bool) {
         let Change { key, mut place, seqno } = change;

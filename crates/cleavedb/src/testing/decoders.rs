@@ -9,6 +9,7 @@ use crate::base::{Address, Buffer, Cursor, DirId, FileId, FileKey, FileKind, Seq
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::stats_page;
 use crate::engine::manifest::decoders;
+use crate::engine::recovery::indexes::read_indexes;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::{Compression, decompress};
 use crate::format::edit::Edit;
@@ -37,7 +38,7 @@ const BLOCK_MAX: usize = 1 << 20;
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All decoders.
-pub const ALL: [Decoder; 14] = [
+pub const ALL: [Decoder; 15] = [
     ("records", fuzz_records),
     ("frame", fuzz_frame),
     ("log", fuzz_log),
@@ -52,6 +53,7 @@ pub const ALL: [Decoder; 14] = [
     ("stats_page", fuzz_stats_page),
     ("segment", fuzz_segment),
     ("redirect", fuzz_redirect),
+    ("index", fuzz_index),
 ];
 
 /// Concatenated records of a log and of a segment.
@@ -188,6 +190,13 @@ pub fn fuzz_segment(bytes: &[u8]) {
     });
 }
 
+/// A whole file of saved indexes.
+pub fn fuzz_index(bytes: &[u8]) {
+    let (disk, path) = (SimDisk::new(), Path::new("/fuzzed"));
+    disk.write_file(path, bytes);
+    let _ = read_indexes(&disk, path, own_id(bytes), |key| drop(key.older));
+}
+
 /// A whole redirect table, scanned and searched.
 pub fn fuzz_redirect(bytes: &[u8]) {
     let disk = SimDisk::new();
@@ -253,9 +262,11 @@ mod tests {
         let disk = SimDisk::new();
         let options = || Options::new().log_backend(crate::LogBackend::Plain);
         let db = crate::testing::open(Arc::new(disk.clone()), Path::new("/db"), options(), Tuning::tiny()).unwrap();
+        let hashed = db.create_keyspace("hashed", crate::KeyspaceOptions::hash()).unwrap();
         for round in 0..3 {
             let mut batch = WriteBatch::new();
             for number in 0..60_u32 {
+                batch.put(&hashed, number.to_be_bytes(), vec![number as u8; 400]);
                 batch.put(&db.default_keyspace(), number.to_be_bytes(), vec![number as u8; 40 * round]);
                 batch.delete(&db.default_keyspace(), (number + 1000).to_be_bytes());
             }

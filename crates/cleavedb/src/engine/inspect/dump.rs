@@ -12,10 +12,12 @@ use crate::base::{Error, FileId, FileKind, KeyspaceId, Kind, Result, Seqno, spli
 use crate::engine::inspect::stats_page::read_whole_page;
 use crate::engine::manifest::file_names::parse;
 use crate::engine::manifest::{self, parse_current, show_edits};
+use crate::engine::recovery::indexes::read_indexes;
 use crate::format::buckets::{Extent, SEGMENT_LEVEL};
 use crate::format::compression::Compression;
 use crate::format::edit::{Edit, KeyspaceRecord, Opening, Openings, Separation};
 use crate::format::frame::{FrameKind, HEADER_BYTES, LOG_MAGIC};
+use crate::format::index_file::{self, SavedKey, SavedPlace};
 use crate::format::meta::TableMeta;
 use crate::format::record::Record;
 use crate::format::references::FileReferences;
@@ -86,6 +88,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut VisitEntry
         _ if start == manifest::MAGIC => dump_manifest(storage, path, id(FileKind::Manifest), see),
         _ if start == segment::MAGIC => dump_segment(&*file, id(FileKind::Segment), see),
         _ if start == redirect::MAGIC => dump_redirect(&*file, id(FileKind::Redirect), see),
+        _ if start == index_file::MAGIC => dump_index(storage, path, see),
         _ if start == stats_page::MAGIC => dump_stats_page(&*file, see),
         _ if end == *TABLE_MAGIC => dump_table(file, id(FileKind::Table), see),
         _ if start == *b"cleavedb" => dump_current(storage, path, see),
@@ -95,6 +98,7 @@ pub(crate) fn dump_from(storage: &dyn Storage, path: &Path, see: &mut VisitEntry
         Some(FileKind::Table) => dump_table(file, id(FileKind::Table), see),
         Some(FileKind::Segment) => dump_segment(&*file, id(FileKind::Segment), see),
         Some(FileKind::Redirect) => dump_redirect(&*file, id(FileKind::Redirect), see),
+        Some(FileKind::Index) => dump_index(storage, path, see),
         None if name == crate::engine::manifest::file_names::CURRENT => dump_current(storage, path, see),
         None => Err(Error::input(format!(
             "{} is no log, table, manifest, segment, redirect table, CURRENT or STATS of a database",
@@ -143,6 +147,25 @@ fn dump_redirect(file: &dyn File, id: Option<FileId>, see: &mut VisitEntry<'_>) 
         goes_on = goes_on && see(&entry(moved.from, "moved", text));
     };
     read_all(file, id, see_entry).map(|_| ())
+}
+
+fn dump_index(storage: &dyn Storage, path: &Path, see: &mut VisitEntry<'_>) -> Result<()> {
+    let file = storage.open_read(path, Access::Buffered)?;
+    let id = own_id(&*file)?;
+    let mut goes_on = see(&entry(0, "indexes", format!("file {}, {} B long", id.0, file.len()?)));
+    let see_key = |key: SavedKey<'_>| {
+        let SavedPlace { kind, file, offset, len } = key.newest;
+        let what = ["put", "delete", "merge"][usize::from(kind)];
+        let more = if key.older.is_empty() { String::new() } else { format!(", and {} older", key.older.len()) };
+        let text = format!(
+            "keyspace {}, {:?}: {what} at {offset} of log {}, {len} B{more}",
+            key.keyspace.0,
+            key.key.escape_ascii().to_string(),
+            file.0
+        );
+        goes_on = goes_on && see(&entry(0, "key", text));
+    };
+    read_indexes(storage, path, id, see_key).map(|_| ())
 }
 
 fn entry(offset: u64, what: &'static str, text: String) -> DumpEntry<'static> {

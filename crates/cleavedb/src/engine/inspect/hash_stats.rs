@@ -45,6 +45,12 @@ pub struct HashStats {
     /// Bytes of these records.
     #[n(10)]
     pub bytes_moved: u64,
+    /// How often the indexes were saved.
+    #[n(11)]
+    pub saves: u64,
+    /// Bytes of records since then, which an open would read; or an estimate of it after an open.
+    #[n(12)]
+    pub unsaved_bytes: u64,
 }
 
 impl Core {
@@ -67,6 +73,8 @@ impl Core {
             logs_freed: self.hash.logs_freed.load(Ordering::Relaxed),
             records_moved: self.hash.records_moved.load(Ordering::Relaxed),
             bytes_moved: self.hash.bytes_moved.load(Ordering::Relaxed),
+            saves: self.hash.saves.load(Ordering::Relaxed),
+            unsaved_bytes: self.hash.unsaved_bytes.load(Ordering::Relaxed),
         }
     }
 }

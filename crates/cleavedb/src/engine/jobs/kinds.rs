@@ -4,13 +4,13 @@ use crate::engine::core::Core;
 use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
     balance_caches, collect_garbage, collect_logs, compact, delete_files, find_stale, flush, front_exit, help,
-    make_reserve, merge_runs, move_files, prepare_log, reorder, rewrite_buckets, seal, seal_front,
+    make_reserve, merge_runs, move_files, prepare_log, reorder, rewrite_buckets, save_indexes, seal, seal_front,
 };
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&JobKind; 19] = [
+const KINDS: [&JobKind; 20] = [
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,
@@ -27,6 +27,7 @@ const KINDS: [&JobKind; 19] = [
     &delete_files::KIND,
     &make_reserve::KIND,
     &collect_logs::KIND,
+    &save_indexes::KIND,
     &collect_garbage::KIND,
     &reorder::KIND,
     &move_files::KIND,

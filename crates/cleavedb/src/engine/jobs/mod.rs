@@ -28,6 +28,7 @@ pub(crate) mod refreshed_addresses;
 pub(crate) mod collection;
 pub(crate) mod collect_garbage;
 pub(crate) mod collect_logs;
+pub(crate) mod save_indexes;
 pub(crate) mod reorder;
 pub(crate) mod move_files;
 pub(crate) mod find_stale;

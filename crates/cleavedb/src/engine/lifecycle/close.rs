@@ -54,6 +54,8 @@ impl Core {
         let flushed = self.flush_at_close();
         self.horizon.stop();
         self.stop_background();
+        // A full disk, or a failure before, leaves more logs to read.
+        let _ = self.check_poison().and_then(|()| self.save_indexes_at_close());
         self.remove_stats_page();
         // A full disk fails the flush; the logs are settled nevertheless.
         let settled = self.settle();

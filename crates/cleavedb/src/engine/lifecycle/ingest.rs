@@ -114,6 +114,8 @@ impl Core {
     {
         self.check_writable()?;
         keyspace.check(self.database)?;
+        // As an ingest into an ordered keyspace. It might wait for the work that its caller has paused.
+        self.check_not_paused()?;
         let (mut batch, mut count) = (Batch::default(), 0);
         for (key, value) in pairs {
             batch.push(keyspace, Kind::Put, key.as_ref(), value.as_ref());

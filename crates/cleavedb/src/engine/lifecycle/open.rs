@@ -128,6 +128,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         locks,
     }));
     core.work.note_flushed(flushed);
+    core.note_saved_indexes();
     core.note_hashed_change();
     start(&core)?;
     Ok(core)

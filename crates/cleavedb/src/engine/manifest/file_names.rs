@@ -32,6 +32,7 @@ fn extension(kind: FileKind) -> &'static str {
         FileKind::Manifest => "manifest",
         FileKind::Segment => "segment",
         FileKind::Redirect => "redirect",
+        FileKind::Index => "index",
     }
 }
 

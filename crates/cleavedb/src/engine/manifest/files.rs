@@ -101,7 +101,7 @@ impl Dirs {
     pub fn of_new(&self, kind: FileKind) -> DirId {
         match kind {
             FileKind::Log | FileKind::Manifest => DirId::HOME,
-            FileKind::Table | FileKind::Segment | FileKind::Redirect => self.slow,
+            FileKind::Table | FileKind::Segment | FileKind::Redirect | FileKind::Index => self.slow,
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct ManifestState {
     pub buckets: Buckets,
     /// Files of values, and what tables name in them and in logs.
     pub values: ValueState,
+    /// The file in which the indexes of hash keyspaces are saved, and the first log with newer records.
+    pub indexes_saved: Option<(FileId, FileId)>,
     /// How far each consumer of the log's records has got.
     pub watermarks: Watermarks,
     /// Numbers up to here were given out and are durable.
@@ -59,6 +61,7 @@ impl Default for ManifestState {
             tables: BTreeMap::new(),
             buckets: Buckets::new(),
             values: ValueState::default(),
+            indexes_saved: None,
             watermarks: Watermarks::default(),
             last_seqno: Seqno::ZERO,
             next_file: FileId(1),
@@ -165,7 +168,8 @@ impl ManifestState {
         let tables = edit.tables_added.iter().map(|(_, meta)| (FileKind::Table, meta.id));
         let logs = edit.logs_added.iter().map(|log| (FileKind::Log, *log));
         let values = edit.values_placed.iter().map(|(id, place)| stored_in(*id, place));
-        for (kind, id) in tables.chain(logs).chain(values) {
+        let indexes = edit.indexes_saved.map(|(file, _)| (FileKind::Index, file));
+        for (kind, id) in tables.chain(logs).chain(values).chain(indexes) {
             let known = self.files.get(&id).or_else(|| added.get(&id));
             claim(known.is_some_and(|known| known.kind == kind), || {
                 format!("file {} is used before it was added as a {kind:?}", id.0)
@@ -221,6 +225,7 @@ impl ManifestState {
             self.buckets.remove(lower);
         }
         self.buckets.extend(edit.buckets_set.iter().cloned());
+        self.indexes_saved = edit.indexes_saved.or(self.indexes_saved);
         for file in maybe_gone {
             if !self.is_used(file) {
                 self.files.remove(&file);
@@ -269,6 +274,8 @@ impl ManifestState {
         let replaced = replaced.filter_map(|file| Some(stored_in(*file, self.values.places.get(file)?).1));
         let containers = edit.values_placed.iter().map(|(file, place)| stored_in(*file, place).1);
         let added = edit.files_added.iter().map(|file| file.id).chain(containers);
+        let replaced =
+            replaced.chain(self.indexes_saved.filter(|_| edit.indexes_saved.is_some()).map(|(file, _)| file));
         let emptied = edit.logs_removed.iter().chain(&edit.tables_removed).chain(placed).copied();
         replaced.chain(added).chain(emptied).collect()
     }
@@ -303,12 +310,15 @@ impl ManifestState {
     /// Leaves out files in which nothing lies, after a change that was not made by an edit.
     pub fn forget_unused_files(&mut self) {
         let (logs, tables, values) = (&self.logs, &self.tables, &self.values);
-        self.files.retain(|id, _| logs.contains_key(id) || tables.contains_key(id) || values.is_container(*id));
+        let indexes = self.indexes_saved.map(|(file, _)| file);
+        let is_used = |id: &FileId| logs.contains_key(id) || tables.contains_key(id) || values.is_container(*id);
+        self.files.retain(|id, _| is_used(id) || indexes == Some(*id));
     }
 
     /// Something lies in the file.
     fn is_used(&self, id: FileId) -> bool {
-        self.logs.contains_key(&id) || self.tables.contains_key(&id) || self.values.is_container(id)
+        let is_index = self.indexes_saved.is_some_and(|(file, _)| file == id);
+        self.logs.contains_key(&id) || self.tables.contains_key(&id) || self.values.is_container(id) || is_index
     }
 
     /// One edit that leads from nothing to this state.
@@ -327,6 +337,7 @@ impl ManifestState {
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
             tables_added: self.tables.values().cloned().collect(),
             indexed: self.values.indexed.iter().copied().collect(),
+            indexes_saved: self.indexes_saved,
             // Those with higher numbers first, so that what has moved has somewhere to go.
             values_placed: self.values.places.iter().rev().map(|(file, place)| (*file, place.clone())).collect(),
             referenced: self.values.referenced.clone(),

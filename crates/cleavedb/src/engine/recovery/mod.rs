@@ -7,3 +7,4 @@ pub(crate) mod directories;
 pub(crate) mod tables;
 pub(crate) mod values;
 pub(crate) mod replay;
+pub(crate) mod indexes;

@@ -15,10 +15,11 @@ use crate::engine::hashed::place_of;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
+use crate::engine::recovery::indexes::{FoundIndexes, find_indexes};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
 use crate::format::frame::{FrameHeader, FrameKind, HEADER_BYTES, LOG_HEADER_BYTES};
-use crate::format::record::{HEADER_BYTES as RECORD_HEADER_BYTES, Record};
+use crate::format::record::Record;
 use crate::format::references::References;
 use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
@@ -85,7 +86,7 @@ pub(crate) fn recover(
         referenced: &state.values.referenced,
         in_front,
         keyspaces,
-        indexes: new_indexes(state),
+        found: find_indexes(storage, dirs, state),
     };
     replay.index_logs_before_front(storage, dirs, state)?;
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
@@ -117,23 +118,16 @@ pub(crate) fn recover(
         tables: replay.tables,
         logs: replay.logs,
         last_seqno,
-        indexes: replay.indexes,
+        indexes: replay.found.indexes,
         edit: unsettled.then_some(replay.edit),
     })
 }
 
-/// An empty index for each hash keyspace.
-fn new_indexes(state: &ManifestState) -> BTreeMap<KeyspaceId, Arc<HashStore>> {
-    let hashed = state.keyspaces.values().filter(|keyspace| keyspace.kind == KeyspaceKind::Hash);
-    let index = || Arc::new(HashStore::new(state.database, RECORD_HEADER_BYTES));
-    hashed.map(|keyspace| (keyspace.id, index())).collect()
-}
-
 /// Puts a record into the index of its keyspace. Logs are read in the order in which they were written.
-fn index_record(index: &HashStore, record: &Record<'_>, log: FileId, offset: u64) {
+fn index_record(index: &HashStore, record: &Record<'_>, log: FileId, offset: u64, was_saved: bool) {
     let Record { operation, seqno, .. } = *record;
     if let Some(place) = place_of(operation.kind, log, offset, operation.record_bytes()) {
-        index.apply(Change { key: operation.key, place, seqno }, false);
+        index.apply_found(Change { key: operation.key, place, seqno }, was_saved);
     }
 }
 
@@ -158,7 +152,7 @@ struct Replay<'a> {
     /// The kind of each keyspace, and from which size on its values are separated for good.
     keyspaces: BTreeMap<KeyspaceId, (KeyspaceKind, usize)>,
     /// The index of each hash keyspace.
-    indexes: BTreeMap<KeyspaceId, Arc<HashStore>>,
+    found: FoundIndexes,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -262,7 +256,7 @@ impl Replay<'_> {
                 if header.kind == FrameKind::Records {
                     end.last_seqno = Seqno(header.first_seqno.0 + header.count as u64 - 1);
                     let is_new = end.last_seqno > self.consumed;
-                    if is_new || !self.indexes.is_empty() {
+                    if is_new || !self.found.indexes.is_empty() {
                         end.is_needed |= self.replay(id, offset, frame.body) || is_new;
                     }
                     if is_new {
@@ -331,8 +325,10 @@ impl Replay<'_> {
             let len = record.operation.record_bytes();
             match kind {
                 KeyspaceKind::Hash => {
-                    if let Some(index) = self.indexes.get(&record.operation.keyspace) {
-                        index_record(index, &record, log, place.offset);
+                    let index =
+                        self.found.indexes.get(&record.operation.keyspace).filter(|_| log >= self.found.from_log);
+                    if let Some(index) = index {
+                        index_record(index, &record, log, place.offset, self.found.were_saved);
                     }
                     has_hashed = true;
                     place.offset += len as u64;
@@ -355,10 +351,10 @@ impl Replay<'_> {
 
     /// Puts the records of hash keyspaces into their indexes that lie in logs which have left the front.
     fn index_logs_before_front(&mut self, storage: &dyn Storage, dirs: &Dirs, state: &ManifestState) -> Result<()> {
-        if self.indexes.is_empty() {
+        if self.found.indexes.is_empty() {
             return Ok(());
         }
-        for &id in &state.values.indexed {
+        for &id in state.values.indexed.range(self.found.from_log..) {
             let Some(ValuePlace::Log { end }) = state.values.places.get(&id) else { continue };
             let file = storage.open_read(&dirs.path(state.file(id)), Access::Buffered)?;
             let Opened::Log(mut reader) = LogReader::open(&*file, id, None)? else {
@@ -375,8 +371,8 @@ impl Replay<'_> {
                 }
                 let (mut body, mut offset) = (frame.body, frame.offset + HEADER_BYTES as u64);
                 while let Ok(record) = Record::take(&mut body) {
-                    if let Some(index) = self.indexes.get(&record.operation.keyspace) {
-                        index_record(index, &record, id, offset);
+                    if let Some(index) = self.found.indexes.get(&record.operation.keyspace) {
+                        index_record(index, &record, id, offset, self.found.were_saved);
                     }
                     offset += record.operation.record_bytes() as u64;
                 }

@@ -85,6 +85,8 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
+    /// Hash indexes are saved no sooner than after writes of this many bytes.
+    pub index_save_bytes: u64,
     /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
     /// in them is not known before.
     pub unflushed_bytes_min: u64,
@@ -218,6 +220,7 @@ impl Tuning {
             front_bytes_max: 8 * part,
             logs_bytes_max: logs_bytes_max as u64,
             replay_bytes_max: replay_bytes_max as u64,
+            index_save_bytes: replay_bytes_max as u64 / 2,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
             log_bytes_min: MIB as u64,
@@ -397,6 +400,7 @@ impl Tuning {
             front_bytes_max: 256 << 10,
             logs_bytes_max: 1 << 20,
             replay_bytes_max: 1 << 20,
+            index_save_bytes: 64 << 10,
             unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,
             // Larger than `log_bytes`, so logs do not grow.

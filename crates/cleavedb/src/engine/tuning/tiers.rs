@@ -138,6 +138,8 @@ pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
         FileKind::Log if file.dir != DirId::HOME => slow,
         FileKind::Log | FileKind::Manifest => DirId::HOME,
         FileKind::Table | FileKind::Segment | FileKind::Redirect => slow,
+        // The next one is made on the slow tier.
+        FileKind::Index => file.dir,
     }
 }
 

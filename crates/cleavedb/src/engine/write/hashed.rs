@@ -24,7 +24,7 @@ impl Core {
         if keeps {
             self.hash.has_undo.store(true, Ordering::Release);
         }
-        let (mut offset, mut seqno) = (first.offset, first_seqno);
+        let (mut offset, mut seqno, mut bytes) = (first.offset, first_seqno, 0);
         for batch in group {
             let mut index_of = batch.indexes();
             for operation in batch.operations() {
@@ -33,11 +33,13 @@ impl Core {
                     && let Some(place) = place_of(operation.kind, first.log, offset, len)
                 {
                     index.apply(Change { key: operation.key, place, seqno }, keeps);
+                    bytes += len as u64;
                 }
                 offset += len as u64;
                 seqno = seqno.next();
             }
         }
+        self.hash.unsaved_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.published.publish(last);
         drop(held);
         drop(gate);

@@ -21,6 +21,7 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, nam
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::recovery::directories::{directories_as_stored, find_directories};
+use crate::engine::recovery::indexes::read_indexes;
 use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
@@ -225,6 +226,9 @@ impl Checker {
         self.order_of_tables(state);
         self.buckets(manifest);
         self.logs(state);
+        if let Some((file, _)) = state.indexes_saved {
+            self.index_file(&self.dirs.path(state.file(file)), file);
+        }
         for file in files {
             let path = file.path.display();
             match claim_of(manifest, &self.dirs, file) {
@@ -249,8 +253,16 @@ impl Checker {
                 FileKind::Log => self.log(path, &LogPlace { id: *id, settled_end: None, ring: None }, &|_| true),
                 FileKind::Segment => self.whole_segment(path, *id),
                 FileKind::Redirect => drop(self.redirects(path, *id, &mut |_, _| {})),
+                FileKind::Index => self.index_file(path, *id),
                 FileKind::Manifest => {}
             }
+        }
+    }
+
+    /// The saved indexes of hash keyspaces, as bytes. What they say is compared with the logs when they are read.
+    fn index_file(&mut self, path: &Path, id: FileId) {
+        if let Err(error) = read_indexes(&*self.storage, path, id, |_| ()) {
+            self.note(&error);
         }
     }
 
