@@ -23,7 +23,7 @@ pub struct LogSpace {
     pub bytes: u64,
     /// Bytes of records that indexes or tables reference.
     pub live: u64,
-    /// A snapshot sees records of it, so that it could not go.
+    /// A snapshot sees records of it, so that it could not go, or it cannot be read.
     pub is_pinned: bool,
 }
 

@@ -419,3 +419,39 @@ fn a_flush_makes_writes_to_hash_keyspaces_durable_and_an_ingest_does_not_wait_fo
         assert_eq!(db.iter().unwrap().count(), 5);
     });
 }
+
+#[test]
+fn a_full_disk_and_a_damaged_log_stop_no_writer_for_ever() {
+    in_world(2, || {
+        let (disk, mut model) = (SimDisk::new(), Model::new());
+        let db = open(&disk, LogBackend::Ring);
+        let keyspace = hashed(&db);
+        for number in 0..200 {
+            keyspace.put(key(number), value(&number.to_string(), 400)).unwrap();
+            model.insert(key(number), value(&number.to_string(), 400));
+        }
+        db.wait_for_background().unwrap();
+        disk.set_capacity(Some(disk.used() + (200 << 10)));
+        let mut refused = 0;
+        for round in 0..2000 {
+            let number = draw(200);
+            let new = value(&format!("{round}-{number}"), 400);
+            match keyspace.put(key(number), &new) {
+                Ok(()) => drop(model.insert(key(number), new)),
+                Err(Error::NoSpace { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(refused < 2000, "collection makes room");
+        check(&keyspace, &model, 200);
+        disk.set_capacity(None);
+        for number in 0..200 {
+            keyspace.put(key(number), value("again", 400)).unwrap();
+            model.insert(key(number), value("again", 400));
+        }
+        check(&keyspace, &model, 200);
+        db.close().unwrap();
+        let db = open(&disk, LogBackend::Ring);
+        check(&hashed(&db), &model, 200);
+    });
+}

@@ -71,6 +71,11 @@ impl Job for CollectLogs {
         Ok(Plan::WithReserve(Box::new(|core| match core.collect_logs(&self.quarantined) {
             // What was moved by now stays moved.
             Err(Error::Closed) => Ok(Outcome::nothing()),
+            // It is tried again when there is space.
+            Err(error) => {
+                core.note_hashed_change();
+                Err(error)
+            }
             collected => collected,
         })))
     }
@@ -102,13 +107,11 @@ impl Core {
                 Ok(())
             }));
         }
-        let (victim, fill) = self.with_log_demand(&view, &indexed, |demand| (demand.victim(), demand.fill()));
+        let (victim, fill) = self.log_demand(&view, &indexed, quarantined);
         // With nothing to collect it is no use to wait.
         let fill = if victim.is_some() { (fill * 1000.0) as u64 } else { 0 };
         self.hash.garbage_fill.store(fill, Ordering::Relaxed);
-        let Some(victim) = victim.filter(|victim| !quarantined.contains(victim)) else {
-            return Ok(Outcome::nothing());
-        };
+        let Some(victim) = victim else { return Ok(Outcome::nothing()) };
         let began = now();
         self.empty_log(&view, victim)?;
         let freed = match view.values.files.get(&victim) {
@@ -121,8 +124,8 @@ impl Core {
         Ok(Outcome::nothing())
     }
 
-    /// What is live in logs with records of hash keyspaces.
-    pub fn with_log_demand<R>(&self, view: &View, indexed: &IndexedFiles, look: impl FnOnce(&Demand<'_>) -> R) -> R {
+    /// The log to empty next, and how far garbage has grown, of 1 at its limit.
+    fn log_demand(&self, view: &View, indexed: &IndexedFiles, quarantined: &BTreeSet<FileId>) -> (Option<FileId>, f64) {
         let state = &view.values.state;
         let space = |file: &FileId| match view.values.files.get(file) {
             Some(Entry::Here(log)) => {
@@ -130,7 +133,12 @@ impl Core {
                 let by_tables = state.referenced.of(*file).bytes;
                 let live_bytes = live.bytes + by_tables;
                 let bytes = log.end().saturating_sub(UNAVOIDABLE_BYTES).max(live_bytes);
-                Some(LogSpace { file: *file, bytes, live: live_bytes, is_pinned: live.pinned > 0 })
+                Some(LogSpace {
+                    file: *file,
+                    bytes,
+                    live: live_bytes,
+                    is_pinned: live.pinned > 0 || quarantined.contains(file),
+                })
             }
             _ => None,
         };
@@ -141,14 +149,15 @@ impl Core {
         let sum = |of: fn(&HashStore) -> usize| {
             keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref()).map(|index| of(index) as u64).sum()
         };
-        look(&Demand {
+        let demand = Demand {
             logs: &logs,
             front_bytes: in_front,
             front_live: in_front,
             slack: SLACK_LOGS * self.settings.tuning.log_bytes_for(self.stored_bytes()),
             keys: sum(HashStore::keys),
             tombstones: sum(HashStore::tombstones),
-        })
+        };
+        (demand.victim(), demand.fill())
     }
 
     /// Writes every record that an index names in a log once more.
