@@ -96,9 +96,7 @@ impl Core {
         if self.hash.unsaved_bytes.load(Ordering::Relaxed) <= part.max(self.settings.tuning.close_flush_bytes) {
             return Ok(());
         }
-        let SavedIndexes { guard, until, edit, covered } = self.save_indexes()?;
-        let installed = self.install(until, edit, |_| ());
-        self.note_saved(guard, covered, installed)
+        self.conclude(self.save_indexes()?.outcome())
     }
 
     fn note_saved(&self, guard: FileGuard, covered: u64, installed: Result<()>) -> Result<()> {
