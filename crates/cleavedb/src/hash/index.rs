@@ -4,6 +4,8 @@
 //! No operation takes longer because there are more keys, but for the depth of one map for each shard. Which places a reader
 //! may see is decided outside: the index has the newest only.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::place::Place;
@@ -20,6 +22,8 @@ pub type Hasher = fn(&[u8], u64) -> u64;
 #[derive(Debug)]
 pub struct HashIndex {
     shards: Vec<RwLock<Shard>>,
+    /// Memory of all shards, asked for at each write.
+    shard_bytes: AtomicUsize,
     hasher: Hasher,
     seed: u64,
 }
@@ -32,8 +36,10 @@ impl HashIndex {
 
     /// An empty index with a hash function of the caller, for tests in which keys share bits.
     pub fn with_hasher(seed: u64, hasher: Hasher) -> HashIndex {
-        let shard = |number: u64| RwLock::new(Shard::new(number << (64 - SHARD_BITS), SHARD_BITS));
-        HashIndex { shards: (0..1 << SHARD_BITS).map(shard).collect(), hasher, seed }
+        let shards = (0..1 << SHARD_BITS).map(|number: u64| Shard::new(number << (64 - SHARD_BITS), SHARD_BITS));
+        let shards: Vec<Shard> = shards.collect();
+        let shard_bytes = AtomicUsize::new(shards.iter().map(Shard::memory_bytes).sum());
+        HashIndex { shards: shards.into_iter().map(RwLock::new).collect(), shard_bytes, hasher, seed }
     }
 
     /// The place of a key.
@@ -45,13 +51,13 @@ impl HashIndex {
     /// Sets the place of a key; returns the one before.
     pub fn insert(&self, key: &[u8], place: Place) -> Option<Place> {
         let hash = self.hash(key);
-        self.shard(hash).write().insert(hash, key, place, &|key| self.hash(key))
+        self.change(hash, |shard| shard.insert(hash, key, place, &|key| self.hash(key)))
     }
 
     /// Removes a key; returns its place.
     pub fn remove(&self, key: &[u8]) -> Option<Place> {
         let hash = self.hash(key);
-        self.shard(hash).write().remove(hash, key)
+        self.change(hash, |shard| shard.remove(hash, key))
     }
 
     /// Visits the keys of one bucket, those with hash `from` or a higher one; returns the hash to go on from, or none at
@@ -74,7 +80,16 @@ impl HashIndex {
     /// The memory of the index, with what the allocator adds.
     pub fn memory_bytes(&self) -> usize {
         let shards = self.shards.capacity() * size_of::<RwLock<Shard>>();
-        shards + self.shards.iter().map(|shard| shard.read().memory_bytes()).sum::<usize>()
+        shards + self.shard_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the shard of a hash, and counts its memory.
+    fn change<R>(&self, hash: u64, change: impl FnOnce(&mut Shard) -> R) -> R {
+        let mut shard = self.shard(hash).write();
+        let before = shard.memory_bytes();
+        let result = change(&mut shard);
+        self.shard_bytes.fetch_add(shard.memory_bytes().wrapping_sub(before), Ordering::Relaxed);
+        result
     }
 
     fn hash(&self, key: &[u8]) -> u64 {

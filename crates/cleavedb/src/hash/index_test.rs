@@ -39,10 +39,13 @@ fn scanned(index: &HashIndex) -> Vec<(Vec<u8>, Place)> {
 }
 
 fn assert_counted(index: &HashIndex) {
+    let mut sum = index.shards.capacity() * size_of::<RwLock<Shard>>();
     for shard in &index.shards {
         let shard = shard.read();
         assert_eq!(shard.memory_bytes(), shard.count_memory());
+        sum += shard.memory_bytes();
     }
+    assert_eq!(index.memory_bytes(), sum);
 }
 
 /// Compares all of an index with a map.

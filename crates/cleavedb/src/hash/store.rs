@@ -158,7 +158,9 @@ impl HashStore {
     /// Applies a write. With `keeps`, a snapshot may need what the key had before.
     pub fn apply(&self, change: Change<'_>, keeps: bool) {
         let Change { key, mut place, seqno } = change;
-        let newest = self.index.get(key);
+        // One look-up suffices for most writes.
+        let puts = place.kind == PlaceKind::Value && !keeps;
+        let newest = if puts { self.index.insert(key, place) } else { self.index.get(key) };
         let was_deleted = newest.is_some_and(|newest| newest.kind == PlaceKind::Tombstone);
         let deletes = place.kind == PlaceKind::Tombstone;
         if deletes && newest.is_none() {
@@ -181,7 +183,9 @@ impl HashStore {
             }
             (_, None) => {}
         }
-        self.index.insert(key, place);
+        if !puts {
+            self.index.insert(key, place);
+        }
         self.tombstones.fetch_add(usize::from(deletes), Ordering::Relaxed);
         self.tombstones.fetch_sub(usize::from(was_deleted), Ordering::Relaxed);
     }
