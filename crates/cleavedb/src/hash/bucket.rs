@@ -1,10 +1,12 @@
-//! A bucket: entries one after the other in one allocation that fits them, without order. An entry is `tag u8 | key_len u8 |
-//! place | key`; the tag is a byte of the hash that the directory does not use first. Keys of more than
-//! [`INLINE_KEY_BYTES_MAX`] bytes lie beside the bucket, an allocation each, so that a search does not walk over them.
+//! A bucket: its entries in one allocation that fits them, without order. Entries lie at the front one after the other, a place
+//! and a key each. Slots lie at the back, that of entry `i` as the `i`-th from the end: `tag u8 | key_len u8`, where the tag
+//! is a byte of the hash that the directory does not use first. All places of a bucket are packed in the same widths, so
+//! a search compares slots and adds up lengths of keys, and touches no entry but those whose slot is the one wanted. Keys of
+//! more than [`INLINE_KEY_BYTES_MAX`] bytes lie beside the bucket, an allocation each.
 //!
 //! Invariant: a key is in a bucket at most once. Called by the directory only, which knows the hashes.
 
-use super::place::{Place, packed_len};
+use super::place::{PackedPlace, Place, Widths};
 
 /// Longest key that lies in the bucket itself.
 pub const INLINE_KEY_BYTES_MAX: usize = u8::MAX as usize;
@@ -12,7 +14,7 @@ pub const INLINE_KEY_BYTES_MAX: usize = u8::MAX as usize;
 pub const ALLOCATION_BYTES: usize = 16;
 
 /// Tag and length of the key.
-const HEAD_BYTES: usize = 2;
+const SLOT_BYTES: usize = 2;
 /// A bucket without room grows by this many bytes and this part of it.
 const GROWTH_BYTES: usize = 16;
 const GROWTH_PART: usize = 32;
@@ -20,12 +22,16 @@ const GROWTH_PART: usize = 32;
 /// Entries whose hashes share their first bits.
 #[derive(Debug, Default)]
 pub struct Bucket {
-    /// The entries, and room for some more.
+    /// The entries, room for some more, and the slots.
     bytes: Box<[u8]>,
     /// Entries with long keys; most buckets have none.
     long: Option<Box<LongEntries>>,
+    /// Bytes of the entries.
     used: u32,
-    count: u32,
+    /// The number of entries in `bytes`.
+    inline: u32,
+    /// How the places in `bytes` are packed.
+    widths: Widths,
     /// How many bits of their hashes all keys share.
     pub depth: u8,
 }
@@ -42,6 +48,8 @@ struct LongEntries {
 /// An entry in the bytes of a bucket.
 #[derive(Clone, Copy)]
 struct Span {
+    index: usize,
+    tag: u8,
     start: usize,
     key: usize,
     end: usize,
@@ -55,7 +63,7 @@ impl Bucket {
 
     /// The number of keys.
     pub fn len(&self) -> usize {
-        self.count as usize
+        self.inline as usize + self.long.as_ref().map_or(0, |long| long.entries.len())
     }
 
     /// The memory that the bucket has allocated.
@@ -72,38 +80,29 @@ impl Bucket {
     pub fn get(&self, tag: u8, key: &[u8]) -> Option<Place> {
         match is_long(key) {
             true => self.long_of(key).map(|(_, entry)| Place::unpack(entry)),
-            false => self.find(tag, key).map(|span| Place::unpack(&self.bytes[span.start + HEAD_BYTES..])),
+            false => self.find(tag, key).map(|span| Place::unpack(&self.bytes[span.start..])),
         }
     }
 
     /// Sets the place of a key; returns the one before.
     pub fn put(&mut self, tag: u8, key: &[u8], place: Place) -> Option<Place> {
-        let packed = place.pack();
         if is_long(key) {
-            return self.put_long(key, packed.as_bytes());
+            return self.put_long(key, place.pack(Widths::default()).as_bytes());
         }
-        let before = self.find(tag, key).map(|span| {
-            let start = span.start + HEAD_BYTES;
-            let before = Place::unpack(&self.bytes[start..]);
-            match span.key - start == packed.as_bytes().len() {
-                true => self.bytes[start..span.key].copy_from_slice(packed.as_bytes()),
-                false => {
-                    self.cut(span);
-                    self.append(tag, packed.as_bytes(), key);
-                }
-            }
-            before
-        });
-        if before.is_none() {
-            self.append(tag, packed.as_bytes(), key);
-            self.count += 1;
-        }
-        before
+        self.widen(place.widths());
+        let packed = place.pack(self.widths);
+        let Some(span) = self.find(tag, key) else {
+            self.append(tag, &packed, key);
+            return None;
+        };
+        let before = Place::unpack(&self.bytes[span.start..]);
+        self.bytes[span.start..span.key].copy_from_slice(packed.as_bytes());
+        Some(before)
     }
 
     /// Removes a key; returns its place.
     pub fn remove(&mut self, tag: u8, key: &[u8]) -> Option<Place> {
-        let place = if is_long(key) {
+        if is_long(key) {
             let (index, _) = self.long_of(key)?;
             let long = self.long.as_mut()?;
             let entry = long.entries.swap_remove(index);
@@ -112,81 +111,121 @@ impl Bucket {
             if long.entries.is_empty() {
                 self.long = None;
             }
-            Place::unpack(&entry)
-        } else {
-            let span = self.find(tag, key)?;
-            let place = Place::unpack(&self.bytes[span.start + HEAD_BYTES..]);
-            self.cut(span);
-            self.shrink();
-            place
-        };
-        self.count -= 1;
+            return Some(Place::unpack(&entry));
+        }
+        let span = self.find(tag, key)?;
+        let place = Place::unpack(&self.bytes[span.start..]);
+        self.cut(span);
+        self.shrink();
         Some(place)
     }
 
     /// Visits all entries: key and place, in no order.
     pub fn for_each(&self, mut see: impl FnMut(&[u8], Place)) {
-        let mut at = 0;
-        while let Some(span) = self.span(at) {
-            see(&self.bytes[span.key..span.end], Place::unpack(&self.bytes[span.start + HEAD_BYTES..]));
-            at = span.end;
+        for span in self.spans() {
+            see(&self.bytes[span.key..span.end], Place::unpack(&self.bytes[span.start..]));
         }
         for entry in self.long.iter().flat_map(|long| &long.entries) {
-            see(&entry[packed_len(entry[0])..], Place::unpack(entry));
+            see(key_of(entry), Place::unpack(entry));
         }
     }
 
     /// Takes the keys for which `goes` is true to a new bucket. Both are one bit deeper then.
     pub fn split(&mut self, goes: impl Fn(&[u8]) -> bool) -> Bucket {
         let depth = self.depth + 1;
-        let before = std::mem::replace(self, Bucket::new(depth));
+        let mut before = std::mem::replace(self, Bucket::new(depth));
+        let long = before.long.take();
         let mut other = Bucket::new(depth);
+        self.widths = before.widths;
+        other.widths = before.widths;
         let is_going = |span: &Span| goes(&before.bytes[span.key..span.end]);
-        let spans = || std::iter::successors(before.span(0), |span| before.span(span.end));
-        let bytes =
-            |going: bool| spans().filter(|span| is_going(span) == going).map(|span| span.end - span.start).sum();
+        let bytes = |going: bool| {
+            let spans = before.spans().filter(|span| is_going(span) == going);
+            spans.map(|span| SLOT_BYTES + span.end - span.start).sum()
+        };
         self.reserve(bytes(false));
         other.reserve(bytes(true));
-        for span in spans() {
+        for span in before.spans() {
             let to = if is_going(&span) { &mut other } else { &mut *self };
-            to.append_entry(&before.bytes[span.start..span.end]);
+            to.append_entry(span.tag, &before.bytes[span.start..span.end]);
         }
-        for entry in before.long.map(|long| long.entries).into_iter().flatten() {
-            let to = if goes(&entry[packed_len(entry[0])..]) { &mut other } else { &mut *self };
+        for entry in long.map(|long| long.entries).into_iter().flatten() {
+            let to = if goes(key_of(&entry)) { &mut other } else { &mut *self };
             to.append_long(entry);
         }
         other
     }
 
     /// Takes all entries of its neighbour. The bucket is one bit less deep then.
-    pub fn absorb(&mut self, other: Bucket) {
+    pub fn absorb(&mut self, mut other: Bucket) {
         self.depth -= 1;
-        self.reserve(other.used as usize);
-        let mut at = 0;
-        while let Some(span) = other.span(at) {
-            self.append_entry(&other.bytes[span.start..span.end]);
-            at = span.end;
+        let widths = self.widths.max(other.widths);
+        self.widen(widths);
+        other.widen(widths);
+        self.reserve(other.used as usize + other.inline as usize * SLOT_BYTES);
+        let long = other.long.take();
+        for span in other.spans() {
+            self.append_entry(span.tag, &other.bytes[span.start..span.end]);
         }
-        other.long.into_iter().flat_map(|long| long.entries).for_each(|entry| self.append_long(entry));
+        long.into_iter().flat_map(|long| long.entries).for_each(|entry| self.append_long(entry));
     }
 
-    /// The entry that begins at `start`.
-    fn span(&self, start: usize) -> Option<Span> {
-        let bytes = &self.bytes[..self.used as usize];
-        let [_, key_len, first, ..] = bytes.get(start..)? else { return None };
-        let key = start + HEAD_BYTES + packed_len(*first);
-        Some(Span { start, key, end: key + usize::from(*key_len) })
+    /// The slots, the last one first.
+    fn slots(&self) -> &[[u8; SLOT_BYTES]] {
+        let slots = &self.bytes[self.bytes.len() - self.inline as usize * SLOT_BYTES..];
+        slots.as_chunks().0
+    }
+
+    /// All entries that do not have long keys.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let place_len = self.widths.packed_len();
+        let mut start = 0;
+        self.slots().iter().rev().enumerate().map(move |(index, [tag, key_len])| {
+            let key = start + place_len;
+            let span = Span { index, tag: *tag, start, key, end: key + usize::from(*key_len) };
+            start = span.end;
+            span
+        })
     }
 
     fn find(&self, tag: u8, key: &[u8]) -> Option<Span> {
-        let mut at = 0;
-        while let Some(span) = self.span(at) {
-            if self.bytes[span.start] == tag && self.bytes[span.key..span.end] == *key {
+        let slots = self.slots();
+        let wanted = [tag, key.len() as u8];
+        let place_len = self.widths.packed_len();
+        let (mut end, mut start) = (slots.len(), 0);
+        while let Some(at) = slots[..end].iter().rposition(|slot| *slot == wanted) {
+            let passed = &slots[at + 1..end];
+            start += passed.iter().map(|[_, key_len]| place_len + usize::from(*key_len)).sum::<usize>();
+            let span = Span {
+                index: slots.len() - 1 - at,
+                tag,
+                start,
+                key: start + place_len,
+                end: start + place_len + key.len(),
+            };
+            if self.bytes[span.key..span.end] == *key {
                 return Some(span);
             }
-            at = span.end;
+            (end, start) = (at, span.end);
         }
         None
+    }
+
+    /// Packs all places in these widths, if theirs are smaller.
+    fn widen(&mut self, widths: Widths) {
+        let widths = widths.max(self.widths);
+        if widths == self.widths {
+            return;
+        }
+        let grown = (widths.packed_len() - self.widths.packed_len()) * self.inline as usize;
+        let before = std::mem::replace(self, Bucket::new(self.depth));
+        self.widths = widths;
+        self.reserve(before.used as usize + grown + before.inline as usize * SLOT_BYTES);
+        for span in before.spans() {
+            let place = Place::unpack(&before.bytes[span.start..]).pack(widths);
+            self.append(span.tag, &place, &before.bytes[span.key..span.end]);
+        }
+        self.long = before.long;
     }
 
     /// Removes an entry; those behind it move up.
@@ -194,22 +233,33 @@ impl Bucket {
         let used = self.used as usize;
         self.bytes.copy_within(span.end..used, span.start);
         self.used = (used - (span.end - span.start)) as u32;
+        let len = self.bytes.len();
+        let slots = len - self.inline as usize * SLOT_BYTES;
+        self.bytes.copy_within(slots..len - (span.index + 1) * SLOT_BYTES, slots + SLOT_BYTES);
+        self.inline -= 1;
     }
 
-    fn append(&mut self, tag: u8, packed: &[u8], key: &[u8]) {
-        let len = HEAD_BYTES + packed.len() + key.len();
-        if self.used as usize + len > self.bytes.len() {
+    fn append(&mut self, tag: u8, place: &PackedPlace, key: &[u8]) {
+        let place = place.as_bytes();
+        let len = SLOT_BYTES + place.len() + key.len();
+        if self.taken() + len > self.bytes.len() {
             self.reserve(len.max(GROWTH_BYTES + self.used as usize / GROWTH_PART));
         }
-        self.push_bytes(&[tag, key.len() as u8]);
-        self.push_bytes(packed);
+        self.push_slot([tag, key.len() as u8]);
+        self.push_bytes(place);
         self.push_bytes(key);
     }
 
-    /// Appends an entry of another bucket, for which there is room.
-    fn append_entry(&mut self, entry: &[u8]) {
+    /// Appends an entry of another bucket with the same widths, for which there is room.
+    fn append_entry(&mut self, tag: u8, entry: &[u8]) {
+        self.push_slot([tag, (entry.len() - self.widths.packed_len()) as u8]);
         self.push_bytes(entry);
-        self.count += 1;
+    }
+
+    fn push_slot(&mut self, slot: [u8; SLOT_BYTES]) {
+        self.inline += 1;
+        let start = self.bytes.len() - self.inline as usize * SLOT_BYTES;
+        self.bytes[start..start + SLOT_BYTES].copy_from_slice(&slot);
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
@@ -218,29 +268,43 @@ impl Bucket {
         self.used += bytes.len() as u32;
     }
 
+    /// Bytes of the entries and their slots.
+    fn taken(&self) -> usize {
+        self.used as usize + self.inline as usize * SLOT_BYTES
+    }
+
     /// Makes room for exactly `bytes` more.
     fn reserve(&mut self, bytes: usize) {
-        self.resize(self.used as usize + bytes);
+        self.resize(self.taken() + bytes);
     }
 
     fn resize(&mut self, len: usize) {
+        let slots_len = self.inline as usize * SLOT_BYTES;
         let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+        let from = bytes.len() - slots_len;
+        if len < bytes.len() {
+            bytes.copy_within(from.., len - slots_len);
+        }
         bytes.reserve_exact(len.saturating_sub(bytes.len()));
+        let before = bytes.len();
         bytes.resize(len, 0);
+        if before < len {
+            bytes.copy_within(from..before, len - slots_len);
+        }
         self.bytes = bytes.into_boxed_slice();
     }
 
     /// Gives memory back once a good part of the bucket is unused.
     fn shrink(&mut self) {
-        let used = self.used as usize;
-        if self.bytes.len() - used > 4 * (GROWTH_BYTES + used / GROWTH_PART) {
-            self.resize(used);
+        let taken = self.taken();
+        if self.bytes.len() - taken > 4 * (GROWTH_BYTES + taken / GROWTH_PART) {
+            self.resize(taken);
         }
     }
 
     fn long_of(&self, key: &[u8]) -> Option<(usize, &[u8])> {
         let entries = &self.long.as_ref()?.entries;
-        let index = entries.iter().position(|entry| entry[packed_len(entry[0])..] == *key)?;
+        let index = entries.iter().position(|entry| *key_of(entry) == *key)?;
         Some((index, &entries[index]))
     }
 
@@ -264,10 +328,14 @@ impl Bucket {
             long.entries.reserve_exact(1 + long.entries.len() / 8);
         }
         long.entries.push(entry);
-        self.count += 1;
     }
 }
 
 fn is_long(key: &[u8]) -> bool {
     key.len() > INLINE_KEY_BYTES_MAX
+}
+
+/// The key of an entry beside the bucket.
+fn key_of(entry: &[u8]) -> &[u8] {
+    &entry[Widths::of(entry[0]).packed_len()..]
 }

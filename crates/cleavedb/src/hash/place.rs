@@ -52,21 +52,56 @@ impl PackedPlace {
     }
 }
 
+/// In how many bytes the numbers of a place are packed: two bits each for file, offset and length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Widths(u8);
+
+impl Widths {
+    const MASK: u8 = (1 << KIND_SHIFT) - 1;
+
+    /// Those of the packed place that begins with the byte `first`.
+    pub fn of(first: u8) -> Widths {
+        Widths(first & Widths::MASK)
+    }
+
+    /// For each number the larger of both.
+    pub fn max(self, other: Widths) -> Widths {
+        let larger = |shift: u32| (self.0 & 3 << shift).max(other.0 & 3 << shift);
+        Widths(larger(0) | larger(OFFSET_SHIFT) | larger(LEN_SHIFT))
+    }
+
+    /// Length of a place packed in them, in bytes.
+    pub fn packed_len(self) -> usize {
+        1 + self.bytes().into_iter().sum::<usize>()
+    }
+
+    /// Bytes of file, offset and length.
+    fn bytes(self) -> [usize; 3] {
+        let bits = |shift: u32| usize::from(self.0 >> shift) & 3;
+        [FILE_WIDTHS[bits(0)], OFFSET_WIDTHS[bits(OFFSET_SHIFT)], LEN_WIDTHS[bits(LEN_SHIFT)]]
+    }
+}
+
 impl Place {
-    /// Packs the numbers in as few bytes as their widths allow. A file number has 56 bits at most.
-    pub fn pack(self) -> PackedPlace {
+    /// The least widths that its numbers need. A file number has 56 bits at most.
+    pub fn widths(self) -> Widths {
         let file = width_of(self.file.0, &FILE_WIDTHS);
         let offset = width_of(self.offset, &OFFSET_WIDTHS);
         let len = width_of(u64::from(self.len), &LEN_WIDTHS);
+        Widths((file | offset << OFFSET_SHIFT | len << LEN_SHIFT) as u8)
+    }
+
+    /// Packs the numbers, in these widths or in larger ones if they need them.
+    pub fn pack(self, widths: Widths) -> PackedPlace {
+        let widths = widths.max(self.widths());
         let kind = match self.kind {
             PlaceKind::Value => 0,
             PlaceKind::Tombstone => 1,
             PlaceKind::Operand => 2,
         };
         let mut packed = PackedPlace { bytes: [0; PACKED_BYTES_MAX], len: 1 };
-        packed.bytes[0] = (file | offset << OFFSET_SHIFT | len << LEN_SHIFT | kind << KIND_SHIFT) as u8;
-        let widths = [FILE_WIDTHS[file], OFFSET_WIDTHS[offset], LEN_WIDTHS[len]];
-        for (number, width) in [self.file.0, self.offset, u64::from(self.len)].into_iter().zip(widths) {
+        packed.bytes[0] = widths.0 | kind << KIND_SHIFT;
+        for (number, width) in [self.file.0, self.offset, u64::from(self.len)].into_iter().zip(widths.bytes()) {
             let at = usize::from(packed.len);
             packed.bytes[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
             packed.len += width as u8;
@@ -76,7 +111,7 @@ impl Place {
 
     /// The place at the front of `bytes`, which [`pack`](Place::pack) made.
     pub fn unpack(bytes: &[u8]) -> Place {
-        let [file, offset, len] = widths(bytes[0]);
+        let [file, offset, len] = Widths::of(bytes[0]).bytes();
         let kind = match bytes[0] >> KIND_SHIFT {
             0 => PlaceKind::Value,
             1 => PlaceKind::Tombstone,
@@ -94,16 +129,6 @@ impl Place {
             kind,
         }
     }
-}
-
-/// Length of the packed place that begins with the byte `first`.
-pub fn packed_len(first: u8) -> usize {
-    1 + widths(first).into_iter().sum::<usize>()
-}
-
-fn widths(first: u8) -> [usize; 3] {
-    let bits = |shift: u32| usize::from(first >> shift) & 3;
-    [FILE_WIDTHS[bits(0)], OFFSET_WIDTHS[bits(OFFSET_SHIFT)], LEN_WIDTHS[bits(LEN_SHIFT)]]
 }
 
 /// The index of the least width that holds `number`.
@@ -127,9 +152,13 @@ mod tests {
                 for len in edges(&[8, 16, 24, 31]) {
                     for kind in [PlaceKind::Value, PlaceKind::Tombstone, PlaceKind::Operand] {
                         let place = Place { file: FileId(file), offset, len: len as u32, kind };
-                        let packed = place.pack();
-                        assert_eq!(packed.as_bytes().len(), packed_len(packed.as_bytes()[0]));
-                        assert_eq!(Place::unpack(packed.as_bytes()), place);
+                        for widths in [Widths::default(), place.widths(), Widths(0b10_01_01), Widths(0b01_10_11)] {
+                            let packed = place.pack(widths);
+                            let packed_len = Widths::of(packed.as_bytes()[0]).packed_len();
+                            assert_eq!(packed.as_bytes().len(), packed_len);
+                            assert!(packed_len >= widths.packed_len());
+                            assert_eq!(Place::unpack(packed.as_bytes()), place);
+                        }
                     }
                 }
             }
