@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    BucketSplits, Compression, DeltaPlacement, LogBackend, Options, Scheduling, ValueOptions, ValuePlacement,
-    ValueReordering, VictimPolicy,
+    BucketSplits, Compression, DeltaPlacement, KeyspaceOptions, LogBackend, Options, Scheduling, ValueOptions,
+    ValuePlacement, ValueReordering, VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,7 @@ struct Chosen {
     /// Whether files are synced.
     syncs: bool,
     deltas: DeltaPlacement,
+    is_hash: bool,
 }
 
 impl Chosen {
@@ -43,6 +44,7 @@ impl Chosen {
             spare_bytes: None,
             syncs: true,
             deltas: DeltaPlacement::Levels,
+            is_hash: false,
         }
     }
 
@@ -67,7 +69,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 22] = [
+const KNOWN: [Known; 23] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -278,6 +280,18 @@ const KNOWN: [Known; 22] = [
             chosen.options(|options| options.bucket_splits(splits))
         },
     },
+    Known {
+        key: "keyspace",
+        values: "ordered or hash",
+        set: |chosen, value| {
+            let is_hash = match value {
+                "ordered" => false,
+                "hash" => true,
+                _ => return None,
+            };
+            Some(Chosen { is_hash, ..chosen })
+        },
+    },
 ];
 
 fn on_or_off(value: &str) -> Option<bool> {
@@ -325,10 +339,13 @@ fn chosen_of(text: &str, options: Options) -> Result<Chosen, String> {
 }
 
 impl CleaveOptions {
-    /// Where the keyspace of the benchmark keeps its merge operands.
-    pub fn deltas(&self) -> DeltaPlacement {
-        let chosen = chosen_of(&self.0, Options::new());
-        chosen.expect("the options were checked when they were parsed").deltas
+    /// The keyspace of the benchmark.
+    pub fn keyspace(&self) -> KeyspaceOptions {
+        let chosen = chosen_of(&self.0, Options::new()).expect("the options were checked when they were parsed");
+        match chosen.is_hash {
+            true => KeyspaceOptions::hash(),
+            false => KeyspaceOptions::new().deltas(chosen.deltas),
+        }
     }
 
     /// Whether they disable syncs.
@@ -374,7 +391,7 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,background-io=100M,deltas=buckets,bucket-split=60";
+                   scheduling=static:4:16M,background-io=100M,deltas=buckets,bucket-split=60,keyspace=hash";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];

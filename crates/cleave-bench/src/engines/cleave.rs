@@ -106,10 +106,11 @@ fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
     let keyspace = if db.keyspaces().iter().any(|name| name == KEYSPACE) {
         db.open_keyspace(KEYSPACE)
     } else {
-        let deltas = settings.cleave.as_ref().map(CleaveOptions::deltas).unwrap_or_default();
         let options = match shape {
             Shape::Hashed => KeyspaceOptions::hash(),
-            Shape::Separated | Shape::Inline => KeyspaceOptions::new().deltas(deltas),
+            Shape::Separated | Shape::Inline => {
+                settings.cleave.as_ref().map(CleaveOptions::keyspace).unwrap_or_default()
+            }
         };
         db.create_keyspace(KEYSPACE, options.merge_operator("patches"))
     };

@@ -83,7 +83,7 @@ impl Claim {
         let (ours, other) = (of_run(spec), spec.other(over));
         self.over = match (over, other) {
             (Over::Nothing, _) => NOTHING.to_owned(),
-            (Over::Ours(_), Some(other)) => name_of(&other),
+            (Over::Ours(_) | Over::OursIn(_), Some(other)) => name_of(&other, over),
             _ => over.rival().map_or_else(rival, str::to_owned),
         };
         let theirs = other.map_or(ours, |other| of_run(&other));
@@ -91,19 +91,19 @@ impl Claim {
             self.waits_for = Some("the run was not done".to_owned());
             return;
         };
-        self.figures = figures(spec, ours, metric);
+        self.figures = figures(spec, over, ours, metric);
         if let Some(other) = other {
             // Other claims report the rivals of the same run.
-            self.figures.extend(figures(&other, theirs, metric));
-            let ours = [name_of(spec), self.over.clone()];
+            self.figures.extend(figures(&other, over, theirs, metric));
+            let ours = [name_of(spec, over), self.over.clone()];
             self.figures.retain(|figure| ours.contains(&figure.engine));
         }
         if self.over == NOTHING {
-            self.figures.retain(|figure| figure.engine == name_of(spec));
+            self.figures.retain(|figure| figure.engine == name_of(spec, over));
         }
         let other_figure = if self.over == NOTHING { Some(1.0) } else { self.of_engine(&self.over) };
         self.measured = self
-            .of_engine(&name_of(spec))
+            .of_engine(&name_of(spec, over))
             .zip(other_figure.filter(|value| *value > 0.0))
             .map(|(one, other)| one / other);
         self.ratio = self.measured.zip(self.claimed).map(|(measured, claimed)| over_claimed(measured, claimed));
@@ -158,16 +158,20 @@ fn rival() -> String {
     Over::RocksDb.rival().unwrap_or_default().to_owned()
 }
 
-/// The name of CleaveDB's figure in `spec`.
-pub fn name_of(spec: &Spec) -> String {
-    spec.variant.map_or(OURS.to_owned(), |variant| format!("{OURS} ({})", variant.name))
+/// The name of CleaveDB's figure in `spec`, which is compared with another one.
+pub fn name_of(spec: &Spec, over: Over) -> String {
+    let name = spec.variant.map_or(OURS.to_owned(), |variant| format!("{OURS} ({})", variant.name));
+    match over {
+        Over::OursIn(_) => format!("{name}, {}", spec.workload),
+        _ => name,
+    }
 }
 
 /// The figures of all engines in the run of `spec`, CleaveDB's with the name of its options.
-fn figures(spec: &Spec, outcomes: &[Outcome], metric: Metric) -> Vec<Figure> {
+fn figures(spec: &Spec, over: Over, outcomes: &[Outcome], metric: Metric) -> Vec<Figure> {
     let figure = |outcome: &Outcome| {
         let value = metric.of(outcome).filter(|value| value.is_finite())?;
-        let engine = if outcome.engine == OURS { name_of(spec) } else { outcome.engine.clone() };
+        let engine = if outcome.engine == OURS { name_of(spec, over) } else { outcome.engine.clone() };
         Some(Figure { engine, value })
     };
     outcomes.iter().filter_map(figure).collect()

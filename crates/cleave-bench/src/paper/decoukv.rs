@@ -93,6 +93,7 @@ pub const PAPER: Paper = Paper {
     name: "decoukv",
     title: "DecouKV (USENIX ATC'25): operation decoupling on fast and slow storage",
     data: 600 << 20,
+    key_size: 24,
     data_per_memory: 33,
     fast_percent: Some(10),
     seconds: None,

@@ -16,6 +16,8 @@ pub struct Paper {
     pub title: &'static str,
     /// Bytes of keys and values at scale 1.
     pub data: u64,
+    /// Bytes of a key.
+    pub key_size: usize,
     /// Bytes of data for each byte of memory, as in the paper.
     pub data_per_memory: u64,
     /// On two tiers, the percentage of the data that the fast one may hold.
@@ -59,6 +61,8 @@ pub enum Over {
     BlobDb,
     /// CleaveDB's own figure in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
+    /// CleaveDB's own figure in this workload instead.
+    OursIn(&'static str),
     /// Nothing: the claim is about the figure itself.
     Nothing,
 }
@@ -69,7 +73,7 @@ impl Over {
         match self {
             Over::RocksDb => Some("rocksdb"),
             Over::BlobDb => Some("blobdb"),
-            Over::Ours(_) | Over::Nothing => None,
+            Over::Ours(_) | Over::OursIn(_) | Over::Nothing => None,
         }
     }
 }
@@ -119,6 +123,12 @@ pub struct Spec {
     pub scan_bytes: Option<u64>,
     /// Client threads.
     pub threads: u64,
+    /// Writes of a commit.
+    pub batch: u64,
+    /// Only this part of the paper's records.
+    pub fewer: u64,
+    /// Bytes of data for each byte of memory, if not those of the paper.
+    pub data_per_memory: Option<u64>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
 }
@@ -138,6 +148,9 @@ impl Spec {
             field_size: None,
             scan_bytes: None,
             threads: 1,
+            batch: 1,
+            fewer: 1,
+            data_per_memory: None,
             recover: false,
         }
     }
@@ -151,6 +164,7 @@ impl Spec {
             }
             Over::Nothing => None,
             Over::Ours(variant) => Some(Spec { variant, memory: 1, ..self }),
+            Over::OursIn(workload) => Some(Spec { workload, ..self }),
         }
     }
 }
@@ -202,6 +216,10 @@ pub enum Metric {
     CacheMemory,
     /// Bytes written to the device.
     Written,
+    /// Bytes written to the device for each byte that clients wrote.
+    Amplification,
+    /// Bytes written to the device, per operation.
+    WrittenPerOperation,
     /// Bytes read from and written to the device, per operation.
     TrafficPerOperation,
     /// Disk space at the end.
@@ -249,6 +267,10 @@ impl Metric {
             Metric::UnflushedMemory => mebibytes(outcome.memory_peak?.unflushed_bytes),
             Metric::CacheMemory => mebibytes(outcome.memory_peak?.cache_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
+            Metric::Amplification => outcome.write_amplification,
+            Metric::WrittenPerOperation => {
+                (outcome.operations > 0).then(|| outcome.device_bytes_written as f64 / outcome.operations as f64)
+            }
             Metric::TrafficPerOperation => {
                 let bytes = outcome.device_bytes_written + outcome.device_bytes_read;
                 (outcome.operations > 0).then(|| bytes as f64 / outcome.operations as f64)
@@ -290,7 +312,8 @@ impl Metric {
             Metric::Balance | Metric::SpaceInUse => "%",
             Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
             Metric::Written | Metric::Space => "MiB",
-            Metric::TrafficPerOperation => "B/operation",
+            Metric::Amplification => "B/B",
+            Metric::WrittenPerOperation | Metric::TrafficPerOperation => "B/operation",
             Metric::Recovery => "s",
         }
     }

@@ -22,6 +22,7 @@ pub const PAPER: Paper = Paper {
     name: "hashkv",
     title: "HashKV (ATC'18, ToS'19): hash-grouped values with lookup-free garbage collection. Here: values of all sizes separated",
     data: 160 << 20,
+    key_size: 24,
     data_per_memory: 640,
     fast_percent: None,
     seconds: None,

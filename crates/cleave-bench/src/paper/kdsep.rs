@@ -21,6 +21,7 @@ pub const PAPER: Paper = Paper {
     name: "kdsep",
     title: "KDSep (ICDE'24): delta buckets for read-modify-write",
     data: 400 << 20,
+    key_size: 24,
     data_per_memory: 25,
     fast_percent: None,
     seconds: Some(10.0),

@@ -13,6 +13,7 @@ pub const PAPER: Paper = Paper {
     name: "kvaccel",
     title: "KVAccel (IPDPS'25): redirection of writes during stalls",
     data: 600 << 20,
+    key_size: 24,
     data_per_memory: 64,
     fast_percent: None,
     seconds: None,

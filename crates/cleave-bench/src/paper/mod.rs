@@ -135,9 +135,10 @@ impl Paper {
         let data = self.data_at(args.scale);
         let is_slow_only = spec.variant.is_some_and(|variant| variant.slow_only);
         let places = if is_slow_only { Tiers::slow_only(places) } else { places.clone() };
-        let record_bytes = (KEY_SIZE + spec.value_size.mean()) as u64;
-        let records = (data / record_bytes).max(100);
-        let memory = args.memory.unwrap_or((data / self.data_per_memory).max(MEMORY_MIN)) * spec.memory;
+        let record_bytes = (self.key_size + spec.value_size.mean()) as u64;
+        let records = (data / record_bytes / spec.fewer).max(100);
+        let data_per_memory = spec.data_per_memory.unwrap_or(self.data_per_memory);
+        let memory = args.memory.unwrap_or((data / spec.fewer / data_per_memory).max(MEMORY_MIN)) * spec.memory;
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
@@ -146,7 +147,7 @@ impl Paper {
                 Some(part) => Some((records / part).max(1)),
                 None => spec.operations_per_record.map(|rounds| records.saturating_mul(rounds)),
             },
-            key_size: Lengths::Fixed(KEY_SIZE),
+            key_size: Lengths::Fixed(self.key_size),
             value_size: spec.value_size,
             compressibility: 0.0,
             distribution: spec.distribution,
@@ -162,7 +163,7 @@ impl Paper {
             rate: None,
             burst: 1,
             bursts: None,
-            batch: 1,
+            batch: spec.batch,
             background_rate: None,
             memory,
             background_threads: 4,
@@ -223,8 +224,6 @@ fn options(asked: Option<&CleaveOptions>, variant: Option<Variant>) -> Option<Cl
         .then(|| all.join(",").parse().expect("the parts were parsed before: by the parser, and by a test"))
 }
 
-/// Bytes of a key, in all papers that give it.
-const KEY_SIZE: usize = 24;
 /// The note if nothing limits the page cache.
 const PAGE_CACHE: &str = "The page cache was used in addition to the memory budget; --direct (as in the papers) or --cgroup-memory limits it.";
 /// The smallest memory budget of CleaveDB.
@@ -281,7 +280,7 @@ mod tests {
                 if let How::Measured(spec, _, over) = experiment.how
                     && let Some(other) = spec.other(over)
                 {
-                    let names = [spec, other].map(|spec| claim::name_of(&spec));
+                    let names = [spec, other].map(|spec| claim::name_of(&spec, over));
                     assert_ne!(names[0], names[1], "{}: figures cannot be distinguished", experiment.name);
                 }
                 assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);

@@ -36,6 +36,17 @@ pub struct Bucket {
     pub depth: u8,
 }
 
+/// An entry of a new bucket.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEntry<'a> {
+    /// A byte of the key's hash.
+    pub tag: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// Its place.
+    pub place: Place,
+}
+
 /// Entries with long keys.
 #[derive(Debug, Default)]
 struct LongEntries {
@@ -59,6 +70,22 @@ impl Bucket {
     /// An empty bucket.
     pub fn new(depth: u8) -> Bucket {
         Bucket { depth, ..Bucket::default() }
+    }
+
+    /// A bucket of these entries, whose keys are different ones.
+    pub fn of<'a>(depth: u8, entries: impl Iterator<Item = NewEntry<'a>> + Clone) -> Bucket {
+        let mut bucket = Bucket::new(depth);
+        let inline = || entries.clone().filter(|entry| !is_long(entry.key));
+        bucket.widths = inline().fold(bucket.widths, |widths, entry| widths.max(entry.place.widths()));
+        let beside_key = SLOT_BYTES + bucket.widths.packed_len();
+        bucket.reserve(inline().map(|entry| beside_key + entry.key.len()).sum());
+        for NewEntry { tag, key, place } in inline() {
+            bucket.append(tag, &place.pack(bucket.widths), key);
+        }
+        for NewEntry { key, place, .. } in entries.filter(|entry| is_long(entry.key)) {
+            bucket.put_long(key, place.pack(Widths::default()).as_bytes());
+        }
+        bucket
     }
 
     /// The number of keys.

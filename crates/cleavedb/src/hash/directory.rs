@@ -41,6 +41,18 @@ impl Segment {
         Segment { base, bits: 0, slots: vec![0], buckets: vec![Bucket::new(base)], entry_bytes: 0 }
     }
 
+    /// A segment of these buckets, in the order of their hashes, which cover all hashes with the same first `base` bits. None
+    /// is deeper than `base + bits`.
+    pub fn of(base: u8, bits: u8, buckets: Vec<Bucket>) -> Segment {
+        let mut slots = Vec::with_capacity(1 << bits);
+        for (index, bucket) in buckets.iter().enumerate() {
+            slots.resize(slots.len() + (1 << (base + bits - bucket.depth)), index as u16);
+        }
+        let segment = Segment { base, bits, slots, entry_bytes: entry_bytes(&buckets), buckets };
+        verify!(segment.is_consistent(), "each bucket of a segment has the slots of its bits");
+        segment
+    }
+
     /// The bucket of a hash.
     pub fn bucket(&self, hash: u64) -> &Bucket {
         &self.buckets[self.index(hash)]

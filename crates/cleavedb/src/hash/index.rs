@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::bulk::Bulk;
 use super::place::Place;
 use super::shard::Shard;
+use crate::base::verify;
 use crate::sched::sync::RwLock;
 
 /// There are two to the power of this many shards.
@@ -36,7 +38,7 @@ impl HashIndex {
 
     /// An empty index with a hash function of the caller, for tests in which keys share bits.
     pub fn with_hasher(seed: u64, hasher: Hasher) -> HashIndex {
-        let shards = (0..1 << SHARD_BITS).map(|number: u64| Shard::new(number << (64 - SHARD_BITS), SHARD_BITS));
+        let shards = (0..1 << SHARD_BITS).map(|number| Shard::new(first_of(number), SHARD_BITS));
         let shards: Vec<Shard> = shards.collect();
         let shard_bytes = AtomicUsize::new(shards.iter().map(Shard::memory_bytes).sum());
         HashIndex { shards: shards.into_iter().map(RwLock::new).collect(), shard_bytes, hasher, seed }
@@ -52,6 +54,18 @@ impl HashIndex {
     pub fn insert(&self, key: &[u8], place: Place) -> Option<Place> {
         let hash = self.hash(key);
         self.change(hash, |shard| shard.insert(hash, key, place, &|key| self.hash(key)))
+    }
+
+    /// Puts different keys, which are sorted and all of the same shard, into that; at once if the shard is empty.
+    pub fn fill(&self, keys: &Bulk) {
+        let Some((hash, ..)) = keys.iter().next() else { return };
+        verify!(keys.iter().all(|(other, ..)| shard_of(other) == shard_of(hash)), "the keys are those of one shard");
+        self.change(hash, |shard| match shard.len() {
+            0 => shard.fill(first_of(shard_of(hash)), SHARD_BITS, keys),
+            _ => keys.iter().for_each(|(hash, key, place)| {
+                shard.insert(hash, key, place, &|key| self.hash(key));
+            }),
+        });
     }
 
     /// Removes a key; returns its place.
@@ -92,13 +106,24 @@ impl HashIndex {
         result
     }
 
-    fn hash(&self, key: &[u8]) -> u64 {
+    /// The hash of a key.
+    pub fn hash(&self, key: &[u8]) -> u64 {
         (self.hasher)(key, self.seed)
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        &self.shards[(hash >> (64 - SHARD_BITS)) as usize]
+        &self.shards[shard_of(hash)]
     }
+}
+
+/// The number of the shard of a hash.
+pub fn shard_of(hash: u64) -> usize {
+    (hash >> (64 - SHARD_BITS)) as usize
+}
+
+/// The lowest hash of a shard.
+fn first_of(shard: usize) -> u64 {
+    (shard as u64) << (64 - SHARD_BITS)
 }
 
 #[cfg(test)]

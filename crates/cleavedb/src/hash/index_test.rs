@@ -114,6 +114,49 @@ proptest! {
         }
         assert_equal(&index, &model);
     }
+
+    #[test]
+    fn an_index_that_is_filled_at_once_is_one_that_grew(
+        before in proptest::collection::vec(step(), 1..20),
+        after in proptest::collection::vec(step(), 1..20),
+        hasher in 0_usize..4,
+    ) {
+        let grown = HashIndex::with_hasher(7, hashers()[hasher]);
+        let mut model = HashMap::new();
+        before.into_iter().for_each(|step| apply(&grown, &mut model, step));
+        let index = filled(hashers()[hasher], &model);
+        assert_equal(&index, &model);
+        after.into_iter().for_each(|step| apply(&index, &mut model, step));
+        assert_equal(&index, &model);
+    }
+}
+
+/// Puts all keys into an empty index at once.
+fn filled(hasher: Hasher, model: &HashMap<Vec<u8>, Place>) -> HashIndex {
+    let index = HashIndex::with_hasher(7, hasher);
+    let mut shards: BTreeMap<usize, Bulk> = BTreeMap::new();
+    for (key, place) in model {
+        let hash = index.hash(key);
+        shards.entry(shard_of(hash)).or_default().push(hash, key, *place);
+    }
+    for keys in shards.values_mut() {
+        assert!(keys.sort());
+        index.fill(keys);
+    }
+    index
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_noticed_when_keys_are_sorted() {
+    let mut keys = Bulk::default();
+    [(3, b"b"), (1, b"a"), (3, b"a")].into_iter().for_each(|(hash, key)| keys.push(hash, key, place(hash)));
+    assert!(keys.sort());
+    assert_eq!(
+        keys.iter().map(|(hash, key, _)| (hash, key)).collect::<Vec<_>>(),
+        [(1, &b"a"[..]), (3, b"a"), (3, b"b")]
+    );
+    keys.push(1, b"a", place(9));
+    assert!(!keys.sort());
 }
 
 #[test]
@@ -133,6 +176,13 @@ fn a_million_keys_take_sixteen_bytes_each_beside_their_bytes() {
     assert!(each <= 32.0, "{each:.2} B for keys of 16 B");
     assert!(most <= 33.0, "{most:.2} B on the way");
     assert_counted(&index);
+    let at_once = filled(xxh3_64_with_seed, &scanned(&index).into_iter().collect());
+    assert_counted(&at_once);
+    assert!(
+        at_once.memory_bytes() <= index.memory_bytes(),
+        "{} B for keys that are put at once",
+        at_once.memory_bytes()
+    );
     for number in 0..KEYS {
         assert!(index.remove(format!("user{number:012}").as_bytes()).is_some());
     }

@@ -2,6 +2,7 @@
 //! record in the logs and segments (REXIO). Here is the index alone: an extendible hashing directory over buckets that split by
 //! themselves. Who writes it, makes its checkpoints and rebuilds it is in `engine/`.
 
+pub mod bulk;
 pub mod index;
 pub mod place;
 pub mod policy;

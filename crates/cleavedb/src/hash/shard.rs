@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 
 use super::bucket::Bucket;
+use super::bulk::Bulk;
 use super::directory::{DEPTH_MAX, Segment, Split};
 use super::place::Place;
+use crate::base::verify;
 
 /// A bucket with more keys is split.
 pub const BUCKET_KEYS_MAX: usize = 48;
 /// Two neighbours that together have at most this many keys are joined.
 const JOINED_KEYS_MAX: usize = BUCKET_KEYS_MAX / 2;
 /// A bucket is not split if its keys share more than this many further bits: slots would be doubled for little.
-const REACH_BITS: u8 = 8;
+pub const REACH_BITS: u8 = 8;
 
 /// What a segment takes in the map, whose nodes are at least half full.
 const IN_MAP_BYTES: usize = 2 * (size_of::<u64>() + size_of::<Segment>());
@@ -34,6 +36,18 @@ impl Shard {
         let segment = Segment::new(bits);
         let memory_bytes = IN_MAP_BYTES + segment.memory_bytes();
         Shard { segments: BTreeMap::from([(first, segment)]), keys: 0, memory_bytes }
+    }
+
+    /// Puts keys, which are sorted, into an empty shard: those of [`new`](Shard::new) with the same arguments.
+    pub fn fill(&mut self, first: u64, bits: u8, keys: &Bulk) {
+        verify!(self.keys == 0, "only an empty shard is filled");
+        let mut segments = BTreeMap::new();
+        keys.segments(first, bits, &mut |first, segment| {
+            segments.insert(first, segment);
+        });
+        self.memory_bytes = segments.values().map(|segment| IN_MAP_BYTES + segment.memory_bytes()).sum();
+        self.keys = keys.len();
+        self.segments = segments;
     }
 
     /// The number of keys.

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::index::HashIndex;
+use super::bulk::Bulk;
+use super::index::{HashIndex, shard_of};
 use super::place::{Place, PlaceKind};
 use crate::base::{FileId, Seqno};
 use crate::sched::sync::{Mutex, RwLock};
@@ -132,12 +133,42 @@ impl HashStore {
         }
     }
 
-    /// Puts a key into the index as it was saved.
-    pub fn load(&self, key: &[u8], records: Records) {
-        records.places().for_each(|place| self.count(key, place, true));
-        self.tombstones.fetch_add(usize::from(records.newest.kind == PlaceKind::Tombstone), Ordering::Relaxed);
-        records.older.iter().for_each(|place| self.extend_chain(key, *place));
-        self.index.insert(key, records.newest);
+    /// The shard of the index and the hash of a key, for [`fill`](HashStore::fill).
+    pub fn shard_of(&self, key: &[u8]) -> (usize, u64) {
+        let hash = self.index.hash(key);
+        (shard_of(hash), hash)
+    }
+
+    /// Puts the newest records of keys of one shard into the index, which has none of these keys yet, as they were saved. False
+    /// if a key is there twice.
+    pub fn fill(&self, mut keys: Bulk) -> bool {
+        let mut files: HashMap<FileId, FileLive> = HashMap::new();
+        let mut tombstones = 0;
+        for (_, key, place) in keys.iter() {
+            let live = files.entry(place.file).or_default();
+            live.records += 1;
+            live.bytes += self.record_bytes(key, place);
+            tombstones += usize::from(place.kind == PlaceKind::Tombstone);
+        }
+        let are_different = keys.sort();
+        if are_different {
+            self.index.fill(&keys);
+            self.tombstones.fetch_add(tombstones, Ordering::Relaxed);
+            for (file, added) in files {
+                self.change_file(file, |live| {
+                    (live.records, live.bytes) = (live.records + added.records, live.bytes + added.bytes);
+                });
+            }
+        }
+        are_different
+    }
+
+    /// Adds what the newest record of a key is merged with, oldest first, as it was saved.
+    pub fn fill_chain(&self, key: &[u8], older: impl Iterator<Item = Place>) {
+        for place in older {
+            self.count(key, place, true);
+            self.extend_chain(key, place);
+        }
     }
 
     /// Applies a write that recovery finds in a log. Records that were saved with the index are passed over: their places are
@@ -149,7 +180,9 @@ impl HashStore {
         match self.index.get(key) {
             Some(newest) if order(newest) >= order(place) => {}
             None if was_saved && place.kind == PlaceKind::Tombstone => {
-                self.load(key, Records { newest: place, older: Vec::new() });
+                self.count(key, place, true);
+                self.index.insert(key, place);
+                self.tombstones.fetch_add(1, Ordering::Relaxed);
             }
             _ => self.apply(change, false),
         }

@@ -1,9 +1,10 @@
 //! Reads the saved indexes of hash keyspaces. If the file is damaged or gone, they are made from all logs instead, which gives
 //! the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::engine::manifest::ManifestState;
@@ -14,10 +15,15 @@ use crate::format::index_file::{
     BLOCK_HEADER_BYTES, Block, FORMAT, SavedKey, SavedPlace, content_len, decode_block, take_key,
 };
 use crate::format::record::HEADER_BYTES;
+use crate::hash::bulk::Bulk;
 use crate::hash::place::{Place, PlaceKind};
-use crate::hash::store::{HashStore, Records};
+use crate::hash::store::HashStore;
 use crate::io::{Access, File, Storage};
+use crate::sched::sync::Mutex;
+use crate::sched::thread::{JoinHandle, try_spawn};
 
+/// Fewer keys are not worth a thread.
+const THREAD_KEYS_MIN: usize = 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 
@@ -43,22 +49,84 @@ fn empty(state: &ManifestState) -> Indexes {
 pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState) -> FoundIndexes {
     let indexes = empty(state);
     if let Some((file, from_log)) = state.indexes_saved.filter(|_| !indexes.is_empty()) {
+        let logs: HashSet<FileId> = state.values.indexed.iter().chain(state.logs.keys()).copied().collect();
+        let mut loader = Loader { indexes: &indexes, filled: None, building: None, is_damaged: Arc::default() };
         let load = |key: SavedKey<'_>| {
-            let is_there =
-                |place: SavedPlace| state.values.indexed.contains(&place.file) || state.logs.contains_key(&place.file);
+            let is_there = |place: &SavedPlace| logs.contains(&place.file);
             // A log that is gone had nothing live: what is saved was replaced later, or deleted.
-            if let Some(index) = indexes.get(&key.keyspace)
-                && key.older.iter().copied().chain([key.newest]).all(is_there)
-            {
-                let older = key.older.into_iter().map(place_of).collect();
-                index.load(key.key, Records { newest: place_of(key.newest), older });
+            if is_there(&key.newest) && key.older.iter().all(is_there) {
+                loader.add(key);
             }
         };
-        if read_indexes(storage, &dirs.path(state.file(file)), file, load).is_ok() {
+        let read = read_indexes(storage, &dirs.path(state.file(file)), file, load);
+        if loader.end() && read.is_ok() {
             return FoundIndexes { indexes, from_log, were_saved: true };
         }
     }
     FoundIndexes { indexes: empty(state), from_log: FileId(0), were_saved: false }
+}
+
+/// Puts saved keys into their indexes, those of a shard at a time, since they are saved in the order of their hashes. A second
+/// thread makes the buckets of one shard while this one reads the next, and makes the buckets of that if it is ready first.
+struct Loader<'a> {
+    indexes: &'a Indexes,
+    /// Keyspace and shard of the last keys, and these.
+    filled: Option<(KeyspaceId, usize, Bulk)>,
+    building: Option<(JoinHandle, Arc<AtomicBool>)>,
+    is_damaged: Arc<AtomicBool>,
+}
+
+impl Loader<'_> {
+    fn add(&mut self, key: SavedKey<'_>) {
+        let Some(index) = self.indexes.get(&key.keyspace) else { return };
+        index.fill_chain(key.key, key.older.into_iter().map(place_of));
+        let (shard, hash) = index.shard_of(key.key);
+        if self.filled.as_ref().is_none_or(|(keyspace, of, _)| (*keyspace, *of) != (key.keyspace, shard)) {
+            self.build();
+        }
+        let (_, _, keys) = self.filled.get_or_insert_with(|| (key.keyspace, shard, Bulk::default()));
+        keys.push(hash, key.key, place_of(key.newest));
+    }
+
+    /// Puts the keys so far into their shard.
+    fn build(&mut self) {
+        let Some((keyspace, _, keys)) = self.filled.take() else { return };
+        let index = self.indexes[&keyspace].clone();
+        let is_busy = self.building.as_ref().is_some_and(|(_, is_done)| !is_done.load(Ordering::Acquire));
+        if is_busy || keys.len() < THREAD_KEYS_MIN {
+            return note_damage(&self.is_damaged, index.fill(keys));
+        }
+        self.wait();
+        let (is_done, is_damaged) = (Arc::new(AtomicBool::new(false)), self.is_damaged.clone());
+        // Without a thread, this one does it.
+        let keys = Arc::new(Mutex::new(keys));
+        let (done, there, theirs) = (is_done.clone(), keys.clone(), index.clone());
+        let thread = try_spawn("cleave-index", move || {
+            note_damage(&is_damaged, theirs.fill(std::mem::take(&mut *there.lock())));
+            done.store(true, Ordering::Release);
+        });
+        match thread {
+            Ok(thread) => self.building = Some((thread, is_done)),
+            Err(_) => note_damage(&self.is_damaged, index.fill(std::mem::take(&mut *keys.lock()))),
+        }
+    }
+
+    fn wait(&mut self) {
+        if self.building.take().is_some_and(|(thread, _)| thread.join().is_err()) {
+            note_damage(&self.is_damaged, false);
+        }
+    }
+
+    /// Ends; false if the file cannot have been written like that.
+    fn end(mut self) -> bool {
+        self.build();
+        self.wait();
+        !self.is_damaged.load(Ordering::Relaxed)
+    }
+}
+
+fn note_damage(is_damaged: &AtomicBool, was_filled: bool) {
+    is_damaged.fetch_or(!was_filled, Ordering::Relaxed);
 }
 
 /// Passes every key of an index file to `see`; returns the number of keys.
