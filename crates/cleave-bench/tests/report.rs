@@ -102,7 +102,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
     let size = ["--records", "300", "--operations", "520", "--rate", "200"];
     let places = ["--dir", &path("stores"), "--json", &runs];
     bench(&[&["run", "--workload", "fillrandom,ycsb-a"], &size[..], &places].concat());
-    bench(&["paper", "rexio", "--scale", "0.00001", "--json", &paper]);
+    bench(&["paper", "kvaccel", "--scale", "0.00001", "--json", &paper]);
     bench(&["report", &runs, &paper, "--out", page.to_str().unwrap()]);
 
     let html = fs::read_to_string(&page).unwrap();
@@ -119,7 +119,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
             assert_eq!(charts, 2, "{chart}, once for each workload");
         }
         assert!(loaded.dom.contains("cleave: peak"), "space at its peak");
-        assert!(loaded.dom.contains("waits for hash keyspaces") && loaded.dom.contains("How to reproduce"));
+        assert!(loaded.dom.contains("waits for the bypass") && loaded.dom.contains("How to reproduce"));
     }
 }
 

@@ -176,13 +176,21 @@ impl HashStore {
     /// to cover than is known.
     pub fn apply_found(&self, change: Change<'_>, was_saved: bool) {
         let Change { key, place, .. } = change;
-        let order = |place: Place| (place.file, place.offset);
+        let is_newer = |newest: &Place| (newest.file, newest.offset) >= (place.file, place.offset);
+        if place.kind == PlaceKind::Value {
+            // Most records are newer than what was saved, so that one look-up suffices.
+            let newest = self.index.insert(key, place);
+            match newest.filter(is_newer) {
+                Some(newest) => _ = self.index.insert(key, newest),
+                None => self.note(change, newest),
+            }
+            return;
+        }
         match self.index.get(key) {
-            Some(newest) if order(newest) >= order(place) => {}
+            Some(newest) if is_newer(&newest) => {}
             None if was_saved && place.kind == PlaceKind::Tombstone => {
-                self.count(key, place, true);
                 self.index.insert(key, place);
-                self.tombstones.fetch_add(1, Ordering::Relaxed);
+                self.note(change, None);
             }
             _ => self.apply(change, false),
         }
@@ -191,22 +199,30 @@ impl HashStore {
     /// Applies a write. With `keeps`, a snapshot may need what the key had before.
     pub fn apply(&self, change: Change<'_>, keeps: bool) {
         let Change { key, mut place, seqno } = change;
-        // One look-up suffices for most writes.
-        let puts = place.kind == PlaceKind::Value && !keeps;
-        let newest = if puts { self.index.insert(key, place) } else { self.index.get(key) };
-        let was_deleted = newest.is_some_and(|newest| newest.kind == PlaceKind::Tombstone);
-        let deletes = place.kind == PlaceKind::Tombstone;
-        if deletes && newest.is_none() {
-            // There is nothing older that it would have to cover.
-            return;
+        if place.kind == PlaceKind::Value && !keeps {
+            let newest = self.index.insert(key, place);
+            return self.note(change, newest);
         }
-        if let (true, Some(newest)) = (deletes && was_deleted, newest) {
-            // What it covers, the first tombstone covered.
-            place.len = place.len.min(newest.len);
+        let newest = self.index.get(key);
+        if place.kind == PlaceKind::Tombstone {
+            match newest {
+                // There is nothing older that it would have to cover.
+                None => return,
+                // What it covers, the first tombstone covered.
+                Some(newest) if newest.kind == PlaceKind::Tombstone => place.len = place.len.min(newest.len),
+                Some(_) => {}
+            }
         }
         if keeps {
             self.add_undo(key, Undo { changed_at: seqno, before: self.find(key, None) });
         }
+        self.note(Change { place, ..change }, newest);
+        self.index.insert(key, place);
+    }
+
+    /// Counts a new record in place of the newest one, and ends or extends its chain.
+    fn note(&self, change: Change<'_>, newest: Option<Place>) {
+        let Change { key, place, .. } = change;
         self.count(key, place, true);
         match (place.kind, newest) {
             (PlaceKind::Operand, Some(newest)) => self.extend_chain(key, newest),
@@ -216,11 +232,9 @@ impl HashStore {
             }
             (_, None) => {}
         }
-        if !puts {
-            self.index.insert(key, place);
-        }
-        self.tombstones.fetch_add(usize::from(deletes), Ordering::Relaxed);
-        self.tombstones.fetch_sub(usize::from(was_deleted), Ordering::Relaxed);
+        let is_tombstone = |place: Place| usize::from(place.kind == PlaceKind::Tombstone);
+        self.tombstones.fetch_add(is_tombstone(place), Ordering::Relaxed);
+        self.tombstones.fetch_sub(newest.map_or(0, is_tombstone), Ordering::Relaxed);
     }
 
     /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see more of it.

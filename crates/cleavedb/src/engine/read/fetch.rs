@@ -19,7 +19,7 @@ use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coales
 use crate::values::files::Located;
 
 /// Which records are coalesced into one read.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
+pub(super) const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: 256 << 10 };
 
 impl Core {
     /// Fetches the payloads of separated versions, each given with its full key. With `fill_cache` the values read are

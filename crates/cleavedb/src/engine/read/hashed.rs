@@ -7,11 +7,14 @@ use crate::base::{Address, Error, Kind, Result, Seqno, Slice, Stamp, full_key};
 use crate::engine::core::Core;
 use crate::engine::held_snapshot::HeldSnapshot;
 use crate::engine::keyspaces::KeyspaceState;
+use crate::engine::read::fetch::COALESCING;
 use crate::engine::read::get::{CachedValue, merge};
 use crate::engine::view::View;
-use crate::format::record::HEADER_BYTES;
+use crate::format::record::{HEADER_BYTES, value_of};
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::{HashStore, Records};
+use crate::io::File;
+use crate::io::coalesced_reads::{ReadRange, ReadRequest, read_coalesced};
 use crate::values::files::Entry;
 
 /// Bits of a stamp for the offset of a record, and for the number of its file.
@@ -74,16 +77,14 @@ impl Core {
                 Ok(()) => {
                     let _gate = self.hash.gate.read();
                     view = self.published.view();
-                    found.extend(index.find(key.as_ref(), at).map(|records| (number, view.clone(), records)));
+                    let full = || full_key(keyspace.record.id, key.as_ref());
+                    found.extend(index.find(key.as_ref(), at).map(|records| (number, full(), view.clone(), records)));
                 }
             }
         }
         drop(view);
-        // In the order in which they lie in their files.
-        found.sort_unstable_by_key(|(_, _, records)| (records.newest.file, records.newest.offset));
-        for (number, view, records) in found {
-            let full = full_key(keyspace.record.id, keys[number].as_ref());
-            answers[number] = self.unless_closed(self.value_of_records(&view, keyspace, &full, &records));
+        for ((number, ..), value) in found.iter().zip(self.values_together(keyspace, &found, true)) {
+            answers[*number] = self.unless_closed(value);
         }
         if let Some(held) = held
             && self.snapshots.release(held)
@@ -117,32 +118,98 @@ impl Core {
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
     }
 
+    /// The values of many keys, each found in a view: their number, full key and records. Those that are not in memory are
+    /// read together: adjacent ones in one read, and all reads in flight at the same time.
+    fn values_together<N>(
+        &self,
+        keyspace: &KeyspaceState,
+        found: &[(N, Vec<u8>, Arc<View>, Records)],
+        fill_cache: bool,
+    ) -> Vec<Result<Option<Slice>>> {
+        let mut values: Vec<Option<Slice>> = Vec::new();
+        let mut wanted = Vec::new();
+        for (index, (_, full, view, Records { newest, .. })) in found.iter().enumerate() {
+            let is_value = newest.kind == PlaceKind::Value;
+            values.push(self.cached_record(full, *newest, fill_cache).filter(|_| is_value));
+            if is_value && values[index].is_none() {
+                let address = address_of(full, *newest);
+                // What is not in a file is read below, with its error if it has one.
+                if let Ok(Some(file)) = self.record_file(view, full, address) {
+                    let range = ReadRange {
+                        file: address.file,
+                        start: address.offset,
+                        end: address.offset + u64::from(address.len),
+                    };
+                    wanted.push(ReadRequest { range, context: (file, index, address) });
+                }
+            }
+        }
+        let open = |(file, ..): &(Arc<dyn File>, usize, Address)| Some(file.clone());
+        read_coalesced(wanted, COALESCING, open, |(_, index, address), bytes| {
+            let (_, full, _, records) = &found[*index];
+            if let Ok(value) = value_of(bytes, *address, full, None, &self.memory.values) {
+                self.cache_record(full, records.newest, &value, fill_cache);
+                values[*index] = Some(value);
+            }
+        });
+        let each = found.iter().zip(values);
+        each.map(|((_, full, view, records), value)| match value {
+            Some(value) => Ok(Some(value)),
+            None => self.value_of_records(view, keyspace, full, records),
+        })
+        .collect()
+    }
+
     /// The value or operand of one record, which must be of this key.
     pub(crate) fn record_value(&self, view: &View, full: &[u8], place: Place) -> Result<Slice> {
-        let stamp = cache_stamp(place).filter(|_| place.kind == PlaceKind::Value);
-        let point = CachedValue::of_table(None);
-        if let Some(stamp) = stamp
-            && let Some(value) = self.cached_value(full, stamp, Some(&point))
-        {
+        if let Some(value) = self.cached_record(full, place, true) {
             return Ok(value);
         }
-        let key_bytes = full.len() - size_of::<u32>();
-        let value_len = place.len.saturating_sub((HEADER_BYTES + key_bytes) as u32);
-        let address = Address { file: place.file, offset: place.offset, len: place.len, value_len };
+        let address = address_of(full, place);
         let value = match (view.logs.get(&place.file), view.values.files.get(&place.file)) {
             (Some(log), _) => log.read_value(address, full, None, &self.memory.values)?,
             (None, Some(Entry::Here(file))) => file.read_value(address, full, None, &self.memory.values)?,
-            _ => {
-                let (key, file) = (full.escape_ascii().to_string(), place.file.0);
-                let message = format!("the record of key {key:?} should be in file {file}, which is not there");
-                return Err(Error::corruption(self.dirs.fast(), place.offset, message));
-            }
+            _ => return Err(self.missing_record(full, address)),
         };
-        if let Some(stamp) = stamp {
-            self.memory.value_cache.insert(full, stamp, None, &value);
-        }
+        self.cache_record(full, place, &value, true);
         Ok(value)
     }
+
+    /// The file that holds a record; `None` while it is in memory only.
+    fn record_file(&self, view: &View, full: &[u8], address: Address) -> Result<Option<Arc<dyn File>>> {
+        match (view.logs.get(&address.file), view.values.files.get(&address.file)) {
+            (Some(log), _) => Ok(log.file_at(address)?.cloned()),
+            (None, Some(Entry::Here(file))) => file.file_at(address).map(Some),
+            _ => Err(self.missing_record(full, address)),
+        }
+    }
+
+    /// The value of a record, if it is in the value cache.
+    fn cached_record(&self, full: &[u8], place: Place, fill_cache: bool) -> Option<Slice> {
+        let point = CachedValue::of_table(None);
+        let stamp = cache_stamp(place).filter(|_| place.kind == PlaceKind::Value)?;
+        self.cached_value(full, stamp, fill_cache.then_some(&point))
+    }
+
+    fn cache_record(&self, full: &[u8], place: Place, value: &Slice, fill_cache: bool) {
+        if let Some(stamp) = cache_stamp(place).filter(|_| fill_cache && place.kind == PlaceKind::Value) {
+            self.memory.value_cache.insert(full, stamp, None, value);
+        }
+    }
+
+    #[cold]
+    fn missing_record(&self, full: &[u8], address: Address) -> Error {
+        let (key, file) = (full.escape_ascii().to_string(), address.file.0);
+        let message = format!("the record of key {key:?} should be in file {file}, which is not there");
+        Error::corruption(self.dirs.fast(), address.offset, message)
+    }
+}
+
+/// The address of a record.
+fn address_of(full: &[u8], place: Place) -> Address {
+    let key_bytes = full.len() - size_of::<u32>();
+    let value_len = place.len.saturating_sub((HEADER_BYTES + key_bytes) as u32);
+    Address { file: place.file, offset: place.offset, len: place.len, value_len }
 }
 
 /// A key and its value, or why it cannot be read.
@@ -174,7 +241,8 @@ impl HashScan {
         // A deleted key stays in the index while a snapshot sees it.
         let next = index.scan(from, &mut |key, _| keys.push(key.to_vec()));
         for key in keys {
-            found.extend(index.find(&key, at).map(|records| (key, records)));
+            let full = full_key(self.keyspace.record.id, &key);
+            found.extend(index.find(&key, at).map(|records| (key, full, view.clone(), records)));
         }
         drop(gate);
         if let Err(error) = core.check_open().and_then(|()| self.keyspace.check(core.database)) {
@@ -182,11 +250,10 @@ impl HashScan {
             return Err(error);
         }
         self.next = next;
-        let value = |(key, records): (Vec<u8>, Records)| {
-            let full = full_key(self.keyspace.record.id, &key);
-            let value = core.value_of_records(&view, &self.keyspace, &full, &records);
+        let values = core.values_together(&self.keyspace, &found, false);
+        let item = |((key, ..), value): ((Vec<u8>, _, _, _), _)| {
             core.unless_closed(value).transpose().map(|value| Ok((Slice::owned(key), value?)))
         };
-        Ok(Some(found.into_iter().filter_map(value).collect()))
+        Ok(Some(found.into_iter().zip(values).filter_map(item).collect()))
     }
 }
