@@ -97,6 +97,13 @@ impl HashIndex {
         shards + self.shard_bytes.load(Ordering::Relaxed)
     }
 
+    /// The memory of each shard, as it is kept and counted anew, and its number of segments.
+    #[cfg(test)]
+    pub fn count_shards(&self) -> Vec<(usize, usize, usize)> {
+        let count = |shard: &Shard| (shard.memory_bytes(), shard.count_memory(), shard.segments());
+        self.shards.iter().map(|shard| count(&shard.read())).collect()
+    }
+
     /// Changes the shard of a hash, and counts its memory.
     fn change<R>(&self, hash: u64, change: impl FnOnce(&mut Shard) -> R) -> R {
         let mut shard = self.shard(hash).write();
@@ -125,7 +132,3 @@ pub fn shard_of(hash: u64) -> usize {
 fn first_of(shard: usize) -> u64 {
     (shard as u64) << (64 - SHARD_BITS)
 }
-
-#[cfg(test)]
-#[path = "index_test.rs"]
-mod tests;

@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
-use super::*;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::bulk::Bulk;
+use super::index::{HashIndex, Hasher, shard_of};
+use super::place::Place;
 use crate::base::FileId;
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::hash::bucket::INLINE_KEY_BYTES_MAX;
@@ -39,13 +43,10 @@ fn scanned(index: &HashIndex) -> Vec<(Vec<u8>, Place)> {
 }
 
 fn assert_counted(index: &HashIndex) {
-    let mut sum = index.shards.capacity() * size_of::<RwLock<Shard>>();
-    for shard in &index.shards {
-        let shard = shard.read();
-        assert_eq!(shard.memory_bytes(), shard.count_memory());
-        sum += shard.memory_bytes();
-    }
-    assert_eq!(index.memory_bytes(), sum);
+    assert!(index.count_shards().iter().all(|(kept, counted, _)| kept == counted));
+    let beside_shards =
+        |index: &HashIndex| index.memory_bytes() - index.count_shards().iter().map(|(kept, ..)| kept).sum::<usize>();
+    assert_eq!(beside_shards(index), beside_shards(&HashIndex::new(0)));
 }
 
 /// Compares all of an index with a map.
@@ -230,7 +231,7 @@ fn keys_that_share_all_bits_stay_in_one_bucket() {
     let model: HashMap<_, _> = keys.collect();
     model.iter().for_each(|(key, place)| assert_eq!(index.insert(key, *place), None));
     assert_equal(&index, &model);
-    assert!(index.shards.iter().all(|shard| shard.read().segments() == 1));
+    assert!(index.count_shards().iter().all(|(.., segments)| *segments == 1));
 }
 
 #[test]
@@ -249,7 +250,7 @@ fn keys_that_share_many_bits_split_segments_and_not_the_whole_directory() {
         }
     }
     assert_equal(&index, &model);
-    assert!(index.shards.iter().any(|shard| shard.read().segments() > 2));
+    assert!(index.count_shards().iter().any(|(.., segments)| *segments > 2));
     let each = index.memory_bytes() / index.len();
     assert!(each < 60, "{each} B for a key");
 }

@@ -10,3 +10,5 @@ pub mod store;
 mod shard;
 mod directory;
 mod bucket;
+#[cfg(test)]
+mod index_test;

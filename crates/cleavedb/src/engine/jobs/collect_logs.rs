@@ -27,7 +27,7 @@ use crate::format::record::{Operation, Record};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::policy::{Demand, LogSpace};
-use crate::hash::store::HashStore;
+use crate::hash::store::{HashStore, Records};
 use crate::sched::clock::now;
 use crate::values::files::Entry;
 
@@ -213,6 +213,17 @@ impl Emptying<'_> {
         let Some((_, Some(keyspace))) = &self.keyspace else { return Ok(()) };
         let Some(index) = &keyspace.hash else { return Ok(()) };
         let is_here = |other: Place| (other.file, other.offset) == (place.file, place.offset);
+        let is_alone = |newest: &Place| newest.kind != PlaceKind::Operand;
+        // Most records are dead, or the only ones of their keys; of these nothing but the newest has to be known.
+        match index.newest(key).filter(is_alone) {
+            Some(newest) if !is_here(newest) => return Ok(()),
+            Some(newest) if newest.kind == PlaceKind::Value => {
+                let writes = vec![(Kind::Put, Slice::copy_from(operation.value))];
+                let records = Records { newest, older: Vec::new() };
+                return self.add(Move { keyspace: keyspace.clone(), key: key.to_vec(), records, writes });
+            }
+            _ => {}
+        }
         let gate = self.core.hash.gate.read();
         let records = index.find(key, None).filter(|records| records.places().any(is_here));
         let view = self.core.published.view();
@@ -225,15 +236,12 @@ impl Emptying<'_> {
                 return Ok(());
             }
         }
-        let keyspace = keyspace.clone();
         // A key with several records here is moved once: what is refused the second time has moved.
-        let found = match newest.kind {
-            PlaceKind::Value => {
-                let writes = vec![(Kind::Put, Slice::copy_from(operation.value))];
-                Move { keyspace, key: key.to_vec(), records, writes }
-            }
-            _ => self.core.move_of(&view, &keyspace, key, records)?,
-        };
+        let found = self.core.move_of(&view, keyspace, key, records)?;
+        self.add(found)
+    }
+
+    fn add(&mut self, found: Move) -> Result<()> {
         self.bytes += found.bytes();
         self.moves.push(found);
         if self.bytes >= TOGETHER_BYTES { self.write() } else { Ok(()) }
