@@ -14,16 +14,33 @@ use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 /// The queue of waiting writers, and the state that only the leader changes.
 pub(crate) struct CommitQueue {
     pub queue: Mutex<WriterQueue>,
-    pub done: Condvar,
     pub state: Mutex<CommitState>,
 }
 
 #[derive(Default)]
 pub(crate) struct WriterQueue {
-    pub waiting: VecDeque<(u64, Batch)>,
+    pub waiting: VecDeque<WaitingWriter>,
     pub results: BTreeMap<u64, Result<Seqno>>,
     pub next_ticket: u64,
     pub has_leader: bool,
+}
+
+/// A writer whose batch a leader will commit.
+pub(crate) struct WaitingWriter {
+    pub ticket: u64,
+    pub batch: Batch,
+    /// Wakes this writer alone: its result is there, or it should lead.
+    pub wakes: Arc<Condvar>,
+}
+
+impl WriterQueue {
+    /// Ends a leader's turn; returns what wakes the writer that should lead next. Call it without the lock on the queue. A
+    /// writer that comes before that one is awake leads instead.
+    #[must_use]
+    pub fn end_turn(&mut self) -> Option<Arc<Condvar>> {
+        self.has_leader = false;
+        self.waiting.front().map(|next| next.wakes.clone())
+    }
 }
 
 /// The state behind the commit lock.
@@ -46,7 +63,7 @@ impl CommitQueue {
     pub fn new(seqno: Seqno, active: Arc<IndexTable>) -> CommitQueue {
         let (unsynced, crcs) = (Vec::new(), Vec::new());
         let state = CommitState { writer: None, last_seqno: seqno, unsynced, active, crcs, unreviewed: 0 };
-        CommitQueue { queue: Mutex::default(), done: Condvar::new(), state: Mutex::new(state) }
+        CommitQueue { queue: Mutex::default(), state: Mutex::new(state) }
     }
 
     /// Takes the commit lock: while it is held, no other thread appends to the log.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::base::panics::guard_panic;
 use crate::base::{Error, Result, Seqno};
 use crate::engine::batch::Batch;
-use crate::engine::commit_queue::{CommitState, WriterQueue};
+use crate::engine::commit_queue::{CommitState, WaitingWriter, WriterQueue};
 use crate::engine::core::Core;
 use crate::engine::pacer::REVIEW_BYTES;
 use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
@@ -21,7 +21,7 @@ use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_writer::LogWriter;
 use crate::sched::clock::now;
-use crate::sched::sync::MutexGuard;
+use crate::sched::sync::{Condvar, MutexGuard};
 
 /// A group takes waiting batches until it holds this many bytes.
 const GROUP_BYTES: u64 = 1 << 20;
@@ -80,13 +80,14 @@ impl Core {
             queue.has_leader = true;
             drop(queue);
             let result = self.commit_alone(batch);
-            self.commit.queue.lock().has_leader = false;
-            self.commit.done.notify_all();
+            let next = self.commit.queue.lock().end_turn();
+            next.iter().for_each(|next| next.notify_one());
             return result;
         }
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
-        queue.waiting.push_back((ticket, std::mem::take(batch)));
+        let wakes = Arc::new(Condvar::new());
+        queue.waiting.push_back(WaitingWriter { ticket, batch: std::mem::take(batch), wakes: wakes.clone() });
         loop {
             if let Some(result) = queue.results.remove(&ticket) {
                 return result;
@@ -94,23 +95,22 @@ impl Core {
             if !queue.has_leader {
                 queue.has_leader = true;
                 queue = self.lead(queue);
-                self.commit.done.notify_all();
                 continue;
             }
             match deadline.map(|deadline| deadline.saturating_sub(now())) {
-                None => self.commit.done.wait(&mut queue),
+                None => wakes.wait(&mut queue),
                 Some(Duration::ZERO) => {
                     // If the batch is not in the queue, a leader has taken it and its result will come.
-                    let place = queue.waiting.iter().position(|(waiting, _)| *waiting == ticket);
-                    let Some((_, waiting)) = place.and_then(|place| queue.waiting.remove(place)) else {
-                        self.commit.done.wait(&mut queue);
+                    let place = queue.waiting.iter().position(|waiting| waiting.ticket == ticket);
+                    let Some(waiting) = place.and_then(|place| queue.waiting.remove(place)) else {
+                        wakes.wait(&mut queue);
                         continue;
                     };
-                    *batch = waiting;
+                    *batch = waiting.batch;
                     return Err(Error::WouldStall);
                 }
                 Some(rest) => {
-                    self.commit.done.wait_for(&mut queue, rest);
+                    wakes.wait_for(&mut queue, rest);
                 }
             }
         }
@@ -130,28 +130,29 @@ impl Core {
         committed
     }
 
-    /// Commits one group of waiting batches.
+    /// Commits one group of waiting batches, and wakes their writers and the next leader, each alone: to wake all would
+    /// cost more than the commit.
     fn lead<'a>(&'a self, mut queue: MutexGuard<'a, WriterQueue>) -> MutexGuard<'a, WriterQueue> {
         let mut group = Vec::new();
         let mut bytes = 0;
-        while let Some((_, batch)) = queue.waiting.front() {
-            if !group.is_empty() && bytes + batch.record_bytes() > GROUP_BYTES {
+        while let Some(waiting) = queue.waiting.front() {
+            if !group.is_empty() && bytes + waiting.batch.record_bytes() > GROUP_BYTES {
                 break;
             }
-            bytes += batch.record_bytes();
+            bytes += waiting.batch.record_bytes();
             group.extend(queue.waiting.pop_front());
         }
         drop(queue);
         let results = self.commit_group(&group);
         let mut queue = self.commit.queue.lock();
-        for ((ticket, _), result) in group.iter().zip(results) {
-            queue.results.insert(*ticket, result);
-        }
-        queue.has_leader = false;
-        queue
+        queue.results.extend(group.iter().map(|waiting| waiting.ticket).zip(results));
+        let next = queue.end_turn();
+        drop(queue);
+        group.iter().map(|waiting| &waiting.wakes).chain(&next).for_each(|wakes| wakes.notify_one());
+        self.commit.queue.lock()
     }
 
-    fn commit_group(&self, group: &[(u64, Batch)]) -> Vec<Result<Seqno>> {
+    fn commit_group(&self, group: &[WaitingWriter]) -> Vec<Result<Seqno>> {
         let mut commit = self.commit.lock();
         // A keyspace may have been dropped, or the database closed, while the batch waited.
         let mut new_bytes = 0;
@@ -161,17 +162,21 @@ impl Core {
             new_bytes += self.check_index_room(batch, new_bytes)?;
             Ok(Seqno::ZERO)
         };
-        let mut results: Vec<Result<Seqno>> = group.iter().map(|(_, batch)| check(batch)).collect();
-        let accepted: Vec<&Batch> =
-            group.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((_, batch), _)| batch).collect();
+        let mut results: Vec<Result<Seqno>> = group.iter().map(|waiting| check(&waiting.batch)).collect();
+        let accepted: Vec<&Batch> = group
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok())
+            .map(|(waiting, _)| &waiting.batch)
+            .collect();
         if accepted.is_empty() {
             return results;
         }
         let mut last = commit.last_seqno;
         let outcome = self.check_poison().and_then(|()| self.append_guarded(&mut commit, &accepted));
         drop(accepted);
-        for ((_, batch), result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
-            last.0 += batch.len() as u64;
+        for (waiting, result) in group.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
+            last.0 += waiting.batch.len() as u64;
             *result = match &outcome {
                 Ok(()) => Ok(last),
                 Err(error) => Err(error.clone()),

@@ -29,6 +29,10 @@ fn batch(db: &Db, key: &str, len: usize) -> WriteBatch {
     batch
 }
 
+fn waiting(batch: WriteBatch) -> WaitingWriter {
+    WaitingWriter { ticket: 0, batch: batch.0, wakes: Arc::default() }
+}
+
 /// Runs `call` on two threads at once; returns both results.
 fn both<T: Send + 'static>(db: &Db, call: fn(Db) -> T) -> [T; 2] {
     let answer = Arc::new(Mutex::new(None));
@@ -51,7 +55,7 @@ fn all_writers_of_a_failed_group_get_the_same_error() {
         in_world(1, move || {
             let disk = SimDisk::new();
             let db = open(&disk, LogBackend::Plain);
-            let group = [(0, batch(&db, "a", len).0), (1, batch(&db, "b", len).0), (2, batch(&db, "c", len).0)];
+            let group = ["a", "b", "c"].map(|key| waiting(batch(&db, key, len)));
             disk.set_faults(faults);
             let results = db.inner.core.commit_group(&group);
             disk.clear_faults();
