@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::Result;
 use crate::base::versions::{VersionRef, VersionSource};
+use crate::engine::shortages::Need;
 use crate::sched::sync::Mutex;
 
 /// A stage limits the write rate from this fill on.
@@ -244,6 +245,8 @@ pub(crate) struct Pacer {
 
 pub(crate) struct PacerState {
     pub pace: Pace,
+    /// The needs of the jobs that stopped writers wait for.
+    pub awaited: Vec<Need>,
     /// The pace that was last reported to listeners.
     pub told: Pace,
     pub debt: Debt,
@@ -257,6 +260,7 @@ impl Default for PacerState {
     fn default() -> PacerState {
         PacerState {
             pace: Pace::Free,
+            awaited: Vec::new(),
             told: Pace::Free,
             debt: Debt::default(),
             flush: DrainMeter::default(),

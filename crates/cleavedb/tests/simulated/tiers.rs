@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -431,6 +431,55 @@ fn a_full_slow_tier_is_named_and_what_is_written_before_and_after_is_kept() {
         check_rounds_of(&db, written);
         db.close().unwrap();
     });
+}
+
+/// Jobs that find no room on the slow tier do not concern writers that need the fast one alone, however they are paced.
+#[test]
+fn writers_use_all_of_the_fast_tier_while_the_slow_one_is_full() {
+    const LOG_BYTES: u64 = 64 << 10;
+    const BUDGET: u64 = 4 << 20;
+    for seed in 0..4 {
+        in_world(seed, || {
+            let disk = SimDisk::new();
+            let mut tuning = unflushed();
+            (tuning.log_bytes, tuning.reserve_bytes) = (LOG_BYTES, 0);
+            (tuning.logs_bytes_max, tuning.replay_bytes_max) = (1 << 30, 1 << 30);
+            let db = open_at(&disk, Options::new().slow_dir("/slow").fast_bytes(BUDGET), tuning).unwrap();
+            write_round(&db, 0);
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            disk.set_directory_capacity(Path::new("/slow"), Some(disk.used_in(Path::new("/slow"))));
+            let done = Arc::new(AtomicBool::new(false));
+            let refused = Arc::new(AtomicU64::new(0));
+            let flushes = {
+                let (db, done, refused) = (db.clone(), done.clone(), refused.clone());
+                testing::spawn("flushes", move || {
+                    while !done.load(Ordering::SeqCst) {
+                        let is_full = matches!(db.flush(), Err(Error::NoSpace { .. }));
+                        refused.fetch_add(u64::from(is_full), Ordering::SeqCst);
+                        testing::sleep(Duration::from_millis(1));
+                    }
+                })
+            };
+            let mut written = 0;
+            let error = loop {
+                match db.put(format!("more {written}"), value("more", 2000)) {
+                    Ok(()) => written += 1,
+                    Err(error) => break error,
+                }
+            };
+            done.store(true, Ordering::SeqCst);
+            flushes.join().unwrap();
+            let refused = refused.load(Ordering::SeqCst);
+            assert!(matches!(&error, Error::NoSpace { path } if path.starts_with("/slow")), "{error:?}");
+            let tiers = db.stats().tiers;
+            assert!(tiers.fast_bytes + LOG_BYTES > BUDGET && refused > 0, "{refused}: {tiers:?}");
+            assert!(db.stats().paced > 0, "{:?}", db.stats());
+            disk.set_directory_capacity(Path::new("/slow"), None);
+            check_rounds_of(&db, written);
+            db.close().unwrap();
+        });
+    }
 }
 
 fn check_rounds_of(db: &Db, written: u32) {

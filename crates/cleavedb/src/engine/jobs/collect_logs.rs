@@ -50,7 +50,7 @@ struct CollectLogs {
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let is_due = core.hash.is_due.load(Ordering::Acquire)
         && !state.has(Sole::HashedLogs)
-        && state.shortages.may_try(Need::Collection, look.now);
+        && state.shortages.may_try(Need::LogCollection, look.now);
     is_due.then(|| JobKind::begin(CollectLogs { quarantined: state.quarantined.clone() })).flatten()
 }
 
@@ -62,7 +62,7 @@ impl Job for CollectLogs {
             binds: &[Bound::ReadSlow, Bound::WriteFast],
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
-            need: Need::Collection,
+            need: Need::LogCollection,
             meets_need: true,
         }
     }

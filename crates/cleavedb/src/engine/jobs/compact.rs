@@ -11,7 +11,7 @@ use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
 use crate::base::versions::{DeltaFigures, Horizon, Retention, VersionRef, VersionSource};
-use crate::base::{Address, Cursor, Error, FileId, FileKey, KeyspaceId, Merging, Result, Seqno, Slice, Stamp};
+use crate::base::{Address, Cursor, Error, FileId, FileKey, KeyspaceId, Merging, Result, Seqno, Slice, Stamp, Tier};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -51,25 +51,30 @@ const HL0_TRIGGER_PART: usize = 4;
 /// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::All],
-    next: |core, state, look| if is_first(state, look) { None } else { next(core, state, look) },
+    next: |core, state, look| if is_first(core, state) { None } else { next(core, state, look) },
 };
 
 /// As above, but before all other jobs while no thread compacts: constant writes keep the front busy, and HL0 would
-/// fill up meanwhile. On a full disk the front comes first: it needs less space, and writers stop without it.
+/// fill up meanwhile. On a full slow tier the front comes first: it needs less space, and writers stop without it.
 pub(crate) const KIND_WHILE_NONE_RUNS: JobKind = JobKind {
     duties: &[Duty::All],
-    next: |core, state, look| if is_first(state, look) { next(core, state, look) } else { None },
+    next: |core, state, look| if is_first(core, state) { next(core, state, look) } else { None },
 };
 
-fn is_first(state: &WorkState, look: &Look) -> bool {
-    !look.is_short && state.compacting_threads() == 0
+fn is_first(core: &Core, state: &WorkState) -> bool {
+    !state.shortages.any_on(core.dirs.slow_tier()) && state.compacting_threads() == 0
 }
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
-    if !state.shortages.may_try(Need::Compaction, look.now) {
+    if !state.shortages.may_try_on(Need::Compaction, Tier::Fast, look.now) {
         return None;
     }
     let choice = core.choose_with(state, &state.quarantined, |figures| Some(choose(figures)))?;
+    // To drop or move tables only the manifest is written.
+    let needs_slow = matches!(choice, Choice::Compact(_));
+    if needs_slow && !state.shortages.may_try_on(Need::Compaction, core.dirs.slow_tier(), look.now) {
+        return None;
+    }
     (choice != Choice::Nothing).then(|| JobKind::begin(Compaction(choice))).flatten()
 }
 
@@ -131,7 +136,7 @@ fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
     state.activity() == Activity::Idle
         && core.settings.tuning.compacts_when_idle
         && !state.has(Sole::ValueCollection)
-        && !state.shortages.any()
+        && !state.shortages.any_on(core.dirs.slow_tier())
         && reorder_candidates(core, state).is_none()
 }
 
@@ -287,7 +292,7 @@ impl Core {
         };
         let mut state = self.work.lock();
         if result.is_ok() {
-            state.shortages.clear(Need::Compaction);
+            self.clear_shortages(&mut state, &job.profile());
         }
         state.end(number, &result, now());
         drop(state);

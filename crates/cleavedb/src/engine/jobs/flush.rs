@@ -49,7 +49,8 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     // A full index table shrinks a little when it becomes a run, and is still worth a flush. With little space, each flush is
     // small.
     let flush_bytes = core.scheduler.setting().flush_bytes;
-    let flush_bytes = (if look.is_short { flush_bytes.min(tuning.flush_bytes) } else { flush_bytes }) / 4 * 3;
+    let is_short = state.shortages.any_on(core.tier_of_hl0(flush_bytes));
+    let flush_bytes = (if is_short { flush_bytes.min(tuning.flush_bytes) } else { flush_bytes }) / 4 * 3;
     let mut total = 0;
     let mut oldest = Vec::new();
     for run in view.runs.iter().rev() {

@@ -68,8 +68,6 @@ pub(crate) struct Look {
     pub duty: Duty,
     pub view: Arc<View>,
     pub now: Duration,
-    /// True if storage is out of space or file descriptors.
-    pub is_short: bool,
 }
 
 /// The offer of a kind of job to a thread.

@@ -43,7 +43,7 @@ impl Core {
     /// The job due for threads of this duty.
     pub fn offer(&self, state: &WorkState, duty: Duty) -> Option<Offer> {
         let now = now();
-        let look = Look { duty, view: self.published.view(), now, is_short: state.shortages.any() };
+        let look = Look { duty, view: self.published.view(), now };
         let kinds = KINDS.iter().filter(|kind| kind.duties.contains(&duty));
         kinds.filter_map(|kind| (kind.next)(self, state, &look)).find(|offer| match offer {
             Offer::Begin(job) => !state.is_claimed(&job.profile().claims),

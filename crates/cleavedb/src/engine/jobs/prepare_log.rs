@@ -1,6 +1,6 @@
 //! Prepares the next log, so that a writer that fills the active one only switches.
 
-use crate::base::Result;
+use crate::base::{Result, Tier};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
@@ -9,16 +9,17 @@ use crate::engine::shortages::Need;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 use crate::engine::write::logs::log_edit;
 
-/// Due when the spare log is missing. On a full disk, jobs that free space come first, and an otherwise idle thread
-/// creates the log. A fast tier without room gets it once files were demoted.
+/// Due when the spare log is missing. On a full fast tier, jobs that free space come first, and an otherwise idle thread
+/// creates the log. One whose budget has no room gets it once files were demoted.
 pub(crate) const KIND: JobKind = JobKind {
     duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, look| {
-        let may_try = match look.duty {
-            Duty::Logs => !look.is_short,
-            _ => look.is_short && state.shortages.may_try(Need::Log, look.now),
-        };
-        let is_due = may_try && !state.has(Sole::SpareLog) && core.logs.wants_spare() && core.has_room_for_log();
+        let is_short = state.shortages.any_on(Tier::Fast);
+        let is_due = is_short != (look.duty == Duty::Logs)
+            && state.shortages.may_try(Need::Log, look.now)
+            && !state.has(Sole::SpareLog)
+            && core.logs.wants_spare()
+            && core.has_room_for_log();
         is_due.then(|| JobKind::begin(PrepareLog)).flatten()
     },
 };

@@ -49,7 +49,7 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<
         ValueReordering::WhenIdle => state.activity() != Activity::Full,
         ValueReordering::Never => false,
     };
-    let may_run = !state.has(Sole::ValueCollection) && !state.shortages.any();
+    let may_run = !state.has(Sole::ValueCollection) && !state.shortages.any_on(core.dirs.slow_tier());
     if !may_run || !is_wanted || !core.placement.keeps_key_order() {
         return None;
     }

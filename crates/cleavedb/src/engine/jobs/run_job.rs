@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
-use crate::base::{Error, FileId, Result};
+use crate::base::{Error, FileId, Result, Tier};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::inspect::telemetry;
 use crate::engine::jobs::job::{Job, Offer, Plan, unreadable};
 use crate::engine::jobs::subtasks::{Done, Subtasks};
-use crate::engine::shortages::Need;
-use crate::engine::work::{Class, Owner, Profile, SharedJob, WorkState, Worker};
+use crate::engine::shortages::{Need, TIERS};
+use crate::engine::work::{Bound, Class, Owner, Profile, SharedJob, WorkState, Worker};
 use crate::sched::allocator;
 use crate::sched::clock::now;
 use crate::sched::sync::{Mutex, MutexGuard};
@@ -189,12 +189,11 @@ impl Core {
     /// Records whether storage met the needs of a job.
     fn note_shortage(&self, state: &mut WorkState, profile: &Profile, number: u64, result: Result<()>) {
         let is_reserve = profile.need == Need::Reserve;
-        let shortages = if is_reserve { &mut state.reserve_shortage } else { &mut state.shortages };
         match result {
-            Ok(()) if profile.meets_need => shortages.clear(profile.need),
+            Ok(()) if profile.meets_need => self.clear_shortages(state, profile),
             // Optional work: it is not retried until something changes.
             Err(Error::NoSpace { .. }) if profile.class == Class::Idle => {}
-            Err(error) if is_reserve => shortages.note(profile.need, number, error, now()),
+            Err(error) if is_reserve => state.reserve_shortage.note(Need::Reserve, Tier::Slow, number, error, now()),
             Err(error) if error.is_transient() => {
                 match &error {
                     Error::Io { path, .. } => {
@@ -204,9 +203,29 @@ impl Core {
                     Error::NoSpace { path } => self.events.raise(Event::NoSpace { path: path.clone() }),
                     _ => {}
                 }
-                shortages.note(profile.need, number, error, now());
+                // Descriptors are missing everywhere.
+                let is_at = |tier: &Tier| match &error {
+                    Error::NoSpace { path } => self.dirs.tier_of(path) == *tier,
+                    _ => true,
+                };
+                for tier in TIERS.into_iter().filter(is_at) {
+                    state.shortages.note(profile.need, tier, number, error.clone(), now());
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Notes that storage met the need of a job where the job writes.
+    pub fn clear_shortages(&self, state: &mut WorkState, profile: &Profile) {
+        let shortages = if profile.need == Need::Reserve { &mut state.reserve_shortage } else { &mut state.shortages };
+        for bound in profile.binds {
+            match bound {
+                // Its edit is written to the manifest.
+                Bound::WriteSlow => TIERS.into_iter().for_each(|tier| shortages.clear(profile.need, tier)),
+                Bound::WriteFast => shortages.clear(profile.need, Tier::Fast),
+                Bound::Cpu | Bound::ReadFast | Bound::ReadSlow => {}
+            }
         }
     }
 }

@@ -223,8 +223,10 @@ impl Core {
     /// Runs the due jobs of the front. The first thread calls this at the yield points of a compaction.
     pub fn serve_front(self: &Arc<Core>) {
         let mut state = self.work.lock();
-        // On a full disk, the compaction frees the space.
-        while state.activity().may_begin_jobs() && !state.shortages.any() && self.check_poison().is_ok() {
+        // On a full tier, the compaction frees the space.
+        let flush_bytes = self.scheduler.setting().flush_bytes;
+        let is_short = |state: &WorkState| state.shortages.any_on(self.tier_of_hl0(flush_bytes));
+        while state.activity().may_begin_jobs() && !is_short(&state) && self.check_poison().is_ok() {
             let Some(offer) = self.next_job(&mut state, Duty::Front) else {
                 return;
             };

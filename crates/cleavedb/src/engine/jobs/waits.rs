@@ -74,7 +74,7 @@ impl Core {
         while self.published.view().version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables {
             self.check_open()?;
             self.check_poison()?;
-            state.check_space(since)?;
+            state.shortages.check(Some(Need::Compaction), since)?;
             if state.is_paused() {
                 return Err(paused());
             }

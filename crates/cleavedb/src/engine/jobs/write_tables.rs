@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
-use crate::base::{DirId, Error, FileKey, FileKind, Result};
+use crate::base::{DirId, Error, FileKey, FileKind, Result, Tier};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
 use crate::levels::builder::TableOptions;
@@ -16,6 +16,11 @@ use crate::levels::table::Table;
 const HL0_SPARE_PART: u64 = 4;
 const HL0_SPARE_BYTES: u64 = 256 << 10;
 
+/// What a flush that writes about `bytes` of tables claims for them.
+fn with_spare(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / HL0_SPARE_PART + HL0_SPARE_BYTES)
+}
+
 impl Core {
     /// The directory for tables of HL0: the fast one if a flush has claimed their space there.
     fn dir_of_hl0(&self) -> DirId {
@@ -25,11 +30,16 @@ impl Core {
         }
     }
 
+    /// The tier for tables of HL0 of about `bytes`.
+    pub fn tier_of_hl0(&self, bytes: u64) -> Tier {
+        let has_room = self.dirs.are_apart() && self.fast_fill().has_room_for_hl0(with_spare(bytes));
+        if has_room { Tier::Fast } else { self.dirs.slow_tier() }
+    }
+
     /// Runs a flush that writes about `bytes` of tables, with space for them on the fast tier if that has room.
     pub fn with_room_for_hl0<T>(&self, bytes: u64, flush: impl FnOnce() -> T) -> T {
-        let bytes = bytes.saturating_add(bytes / HL0_SPARE_PART + HL0_SPARE_BYTES);
-        if self.dirs.are_apart() && self.fast_fill().has_room_for_hl0(bytes) {
-            self.fast.claim(Occupant::FlushedTables, bytes);
+        if self.dirs.are_apart() && self.tier_of_hl0(bytes) == Tier::Fast {
+            self.fast.claim(Occupant::FlushedTables, with_spare(bytes));
         }
         let flushed = flush();
         self.fast.release(Occupant::FlushedTables);

@@ -92,6 +92,17 @@ impl Dirs {
         if dir == DirId::HOME { Tier::Fast } else { Tier::Slow }
     }
 
+    /// The tier of the directory in which the slow tier gets new files: the fast one if there is no other.
+    pub fn slow_tier(&self) -> Tier {
+        self.tier(self.slow)
+    }
+
+    /// The tier on which a file or directory of the database lies; the fast one of what lies elsewhere.
+    pub fn tier_of(&self, path: &Path) -> Tier {
+        let is_there = |(_, dir): (DirId, &Path)| path == dir || path.parent() == Some(dir);
+        if self.others().any(is_there) { Tier::Slow } else { Tier::Fast }
+    }
+
     /// The path of a numbered file.
     pub fn path(&self, file: FileKey) -> PathBuf {
         self.of(file.dir).join(name(file.kind, file.id))
@@ -122,6 +133,10 @@ mod tests {
                 assert_eq!(file, path.join(name(kind, FileId(7))));
             }
         }
+        let tiers =
+            ["/slow/1.table", "/former", "/fast/1.log", "/fast", "/else"].map(|path| dirs.tier_of(Path::new(path)));
+        assert_eq!(tiers, [Tier::Slow, Tier::Slow, Tier::Fast, Tier::Fast, Tier::Fast]);
+        assert_eq!((dirs.slow_tier(), Dirs::one(PathBuf::from("/db")).slow_tier()), (Tier::Slow, Tier::Fast));
         assert_eq!((dirs.fast(), dirs.slow()), (Path::new("/fast"), Path::new("/slow")));
         assert_eq!([DirId::HOME, slow, former].map(|dir| dirs.tier(dir)), [Tier::Fast, Tier::Slow, Tier::Slow]);
     }

@@ -15,9 +15,11 @@ use crate::base::{Error, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::pacer::{PACED_WAIT_MIN, Pace, SAMPLE_MIN, SLOW_FROM, Stage, differs, pace};
+use crate::engine::shortages::Need;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::tuning::tiers::FastFill;
 use crate::engine::view::View;
+use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// Writers are stopped while this many sealed index tables wait to become runs.
@@ -67,7 +69,7 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::WouldStall`] if the delay would exceed `deadline`; the error of a closed or poisoned database, or of a job
-    /// that found no space.
+    /// that found no space and without which the write cannot begin.
     pub fn wait_for_room(&self, bytes: u64, deadline: Option<Duration>) -> Result<()> {
         if !self.pacer.is_limited.load(Ordering::Relaxed) {
             return Ok(());
@@ -83,7 +85,12 @@ impl Core {
                 break Ok(());
             }
             // A waiting writer must not wait for progress that can no longer come.
-            let alive = self.check_open().and_then(|()| self.check_poison()).and_then(|()| state.check_space(since));
+            let alive = self.check_open().and_then(|()| self.check_poison());
+            let alive = alive.and_then(|()| match turn {
+                Turn::WaitForProgress => self.check_awaited(&state, since),
+                // It goes on whatever jobs do.
+                Turn::Go | Turn::WaitUntil(_) => Ok(()),
+            });
             if let Err(error) = alive {
                 break Err(error);
             }
@@ -134,6 +141,12 @@ impl Core {
         }
     }
 
+    /// The error of a job with a number above `since` that found no space, if writers are stopped until such a job ends.
+    fn check_awaited(&self, state: &WorkState, since: u64) -> Result<()> {
+        let awaited = self.pacer.state.lock().awaited.clone();
+        awaited.into_iter().try_for_each(|need| state.shortages.check(Some(need), since))
+    }
+
     pub(super) fn count_wait(&self, waited: Duration, stopped: bool) {
         let counters = &self.counters;
         let us = waited.as_micros() as u64;
@@ -170,7 +183,11 @@ impl Core {
             self.fast_stage(state.moves.rate),
             self.logs_stage(),
         ];
-        state.pace = if self.pacer.gates.load(Ordering::Relaxed) > 0 { Pace::Stopped } else { pace(&stages) };
+        let has_gate = self.pacer.gates.load(Ordering::Relaxed) > 0;
+        state.pace = if has_gate { Pace::Stopped } else { pace(&stages) };
+        // No other stage stops writers.
+        let awaited = [(Need::Flush, has_gate || stages[0].is_full), (Need::Compaction, stages[1].is_full)];
+        state.awaited = awaited.into_iter().filter(|(_, stops)| *stops).map(|(need, _)| need).collect();
         if differs(state.pace, state.told) {
             state.told = state.pace;
             self.events.raise(Event::PaceChanged { bytes_per_second: state.pace.bytes_per_second() });
