@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::Tier;
+
 /// The result of every fallible call in the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -46,6 +48,8 @@ pub enum Error {
     NoSpace {
         /// The file that could not be extended.
         path: PathBuf,
+        /// The tier that it lies on, if the database has several directories.
+        tier: Option<Tier>,
     },
     /// The write would have stalled for longer than the allowed time. Nothing was written; try again later.
     WouldStall,
@@ -86,6 +90,8 @@ pub enum Error {
         operation: &'static str,
         /// The error of the operating system.
         source: Arc<io::Error>,
+        /// The tier on which the file lies, if the database has several directories.
+        tier: Option<Tier>,
     },
 }
 
@@ -146,15 +152,28 @@ impl Error {
 
     /// A failed sync, for any reason: even on a full device earlier writes may be lost.
     pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
-        Error::Io { path: path.to_owned(), operation: "sync", source: Arc::new(source) }
+        Error::Io { path: path.to_owned(), operation: "sync", source: Arc::new(source), tier: None }
     }
 
     /// A failed system call; [`Error::NoSpace`] if the device is full.
     pub(crate) fn io(path: &Path, operation: &'static str, source: io::Error) -> Error {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_owned() },
-            _ => Error::Io { path: path.to_owned(), operation, source: Arc::new(source) },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::no_space(path),
+            _ => Error::Io { path: path.to_owned(), operation, source: Arc::new(source), tier: None },
         }
+    }
+
+    /// There is no space left for this file.
+    pub(crate) fn no_space(path: &Path) -> Error {
+        Error::NoSpace { path: path.to_owned(), tier: None }
+    }
+
+    /// As it is, with the tier that `tier_of` gives for its file, if it is an error of storage that names none yet.
+    pub(crate) fn on_tier(mut self, tier_of: impl FnOnce(&Path) -> Option<Tier>) -> Error {
+        if let Error::NoSpace { path, tier: tier @ None } | Error::Io { path, tier: tier @ None, .. } = &mut self {
+            *tier = tier_of(path);
+        }
+        self
     }
 
     /// The same failure where it leaves in doubt what storage holds, so that no later try may follow: what
@@ -163,7 +182,7 @@ impl Error {
         match self.is_transient() {
             true => {
                 let source = Arc::new(io::Error::other(self.to_string()));
-                Error::Io { path: path.to_owned(), operation, source }
+                Error::Io { path: path.to_owned(), operation, source, tier: None }
             }
             false => self,
         }
@@ -183,7 +202,7 @@ impl fmt::Display for Error {
                 f,
                 "the index of hash keyspaces takes {bytes} B of memory; its share is {limit} B, so there is no room for new keys"
             ),
-            Error::NoSpace { path } => write!(f, "no space left for {}", path.display()),
+            Error::NoSpace { path, tier } => write!(f, "no space left for {}{}", path.display(), on(*tier)),
             Error::WouldStall => write!(f, "the write would stall for longer than the allowed time"),
             Error::Poisoned { cause } => {
                 write!(f, "writes are rejected until the database is reopened, because of an earlier failure: {cause}")
@@ -194,8 +213,18 @@ impl fmt::Display for Error {
                 write!(f, "corruption in {} at offset {offset}: {message}", path.display())
             }
             Error::Unsupported { path, message } => write!(f, "cannot use {}: {message}", path.display()),
-            Error::Io { path, operation, source } => write!(f, "cannot {operation} {}: {source}", path.display()),
+            Error::Io { path, operation, source, tier } => {
+                write!(f, "cannot {operation} {}{}: {source}", path.display(), on(*tier))
+            }
         }
+    }
+}
+
+fn on(tier: Option<Tier>) -> &'static str {
+    match tier {
+        Some(Tier::Fast) => " on the fast tier",
+        Some(Tier::Slow) => " on the slow tier",
+        None => "",
     }
 }
 
@@ -224,6 +253,18 @@ mod tests {
         assert_eq!((clone.to_string(), clone.action()), (refused.to_string(), refused.action()));
         let source = clone.source().and_then(|source| source.downcast_ref::<io::Error>());
         assert_eq!(source.and_then(io::Error::raw_os_error), Some(5));
+    }
+
+    #[test]
+    fn an_error_of_storage_names_its_tier_once_it_is_known() {
+        let full = Error::no_space(Path::new("/slow/1.table"));
+        assert_eq!(full.to_string(), "no space left for /slow/1.table");
+        let full = full.on_tier(|path| path.starts_with("/slow").then_some(Tier::Slow));
+        assert_eq!(full.to_string(), "no space left for /slow/1.table on the slow tier");
+        let failed = Error::io(Path::new("/fast/1.log"), "write", io::Error::other("gone"));
+        let failed = failed.on_tier(|_| Some(Tier::Fast)).on_tier(|_| Some(Tier::Slow));
+        assert_eq!(failed.to_string(), "cannot write /fast/1.log on the fast tier: gone");
+        assert!(matches!(Error::Closed.on_tier(|_| Some(Tier::Fast)), Error::Closed));
     }
 
     #[test]

@@ -226,7 +226,12 @@ impl Core {
 
     /// What a read has come to. If it failed and the database is closed by now, that is why: the files may be someone else's.
     pub fn unless_closed<T>(&self, read: Result<T>) -> Result<T> {
-        read.map_err(|error| self.check_open().err().unwrap_or(error))
+        read.map_err(|error| self.check_open().err().unwrap_or(error)).map_err(|error| self.on_tier(error))
+    }
+
+    /// An error that names the tier that it comes from, if the database has several directories.
+    pub fn on_tier(&self, error: Error) -> Error {
+        error.on_tier(|path| self.dirs.named_tier_of(path))
     }
 
     /// Refuses what would change a database that is closed or was opened for reading only.
@@ -247,14 +252,16 @@ impl Core {
 
     /// No write can be promised from here on. Wakes everyone who waits for progress.
     pub fn poison(&self, error: &Error) {
+        let error = &self.on_tier(error.clone());
         if self.poison.set(error) {
             self.events.raise(Event::Poisoned { cause: error.to_string() });
         }
         self.work.wake_all();
     }
 
-    /// Passes a result through; a failure that must stop writes poisons them.
+    /// Passes a result through, with the tier that an error comes from; a failure that must stop writes poisons them.
     pub fn guarded<T>(&self, result: Result<T>) -> Result<T> {
+        let result = result.map_err(|error| self.on_tier(error));
         if let Err(error) = &result
             && !error.is_transient()
             && !matches!(error, Error::Closed | Error::InvalidInput { .. })

@@ -103,13 +103,13 @@ impl Reserve {
     /// reserve before writers can take it.
     pub fn with<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
-            Err(Error::NoSpace { path }) => match self.lend(&path)? {
+            Err(Error::NoSpace { path, tier }) => match self.lend(&path)? {
                 Some(place) => {
                     let result = work();
                     self.take_back(place);
                     result
                 }
-                None => Err(Error::NoSpace { path }),
+                None => Err(Error::NoSpace { path, tier }),
             },
             result => result,
         }
@@ -120,7 +120,7 @@ impl Reserve {
     pub fn beside<T>(&self, path: &Path, take: impl FnOnce() -> Result<T>) -> Result<T> {
         let _changing = self.changing.lock();
         match self.place_of(path).is_some_and(Place::is_lent) {
-            true => Err(Error::NoSpace { path: path.to_owned() }),
+            true => Err(Error::no_space(path)),
             false => take(),
         }
     }
@@ -161,7 +161,7 @@ impl Reserve {
         let path = place.dir.join(RESERVE);
         let is_made = self.make_file(place, &path, wanted.min(place.most)).unwrap_or(false);
         place.made.store(if is_made { wanted } else { 0 }, Ordering::Release);
-        if is_made { Ok(()) } else { Err(Error::NoSpace { path }) }
+        if is_made { Ok(()) } else { Err(Error::no_space(&path)) }
     }
 
     /// True if the file has its full size, or cannot be created in this directory at all.
@@ -245,11 +245,11 @@ mod tests {
         let used = reserve.with(|| {
             tries += 1;
             if tries == 1 {
-                return Err(Error::NoSpace { path: slow.join("1.table") });
+                return Err(Error::no_space(&slow.join("1.table")));
             }
             assert!(reserve.beside(&fast.join("2.log"), || Ok(())).is_ok() && reserve.is_lent());
             let refused = reserve.beside(&slow.join("2.log"), || Ok(()));
-            assert!(matches!(&refused, Err(Error::NoSpace { path }) if path.starts_with(slow)), "{refused:?}");
+            assert!(matches!(&refused, Err(Error::NoSpace { path, .. }) if path.starts_with(slow)), "{refused:?}");
             assert_eq!(disk.file_len(&slow.join(RESERVE)).unwrap(), None);
             assert!(disk.file_len(&fast.join(RESERVE)).unwrap().is_some(), "it has nothing to give here");
             Ok(())

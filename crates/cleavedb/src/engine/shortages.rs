@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn full() -> Error {
-        Error::NoSpace { path: "/full".into() }
+        Error::no_space("/full".as_ref())
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl File for FullFile {
     }
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         match self.is_full.load(Ordering::SeqCst) {
-            true => Err(Error::NoSpace { path: self.path().to_owned() }),
+            true => Err(Error::no_space(self.path())),
             false => self.file.write_at(bytes, offset),
         }
     }

@@ -89,7 +89,7 @@ fn writes_to_a_file_opened_for_reading_fail() {
 #[test]
 fn a_write_to_a_full_device_fails_with_no_space() {
     let error = OsStorage::new().open(Path::new("/dev/full")).unwrap().write_at(b"x", 0).unwrap_err();
-    assert!(matches!(error, Error::NoSpace { path } if path == Path::new("/dev/full")));
+    assert!(matches!(error, Error::NoSpace { path, .. } if path == Path::new("/dev/full")));
 }
 
 #[test]

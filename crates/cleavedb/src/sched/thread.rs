@@ -54,8 +54,12 @@ pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
 /// # Errors
 /// [`Error::Io`] if the operating system cannot start another thread.
 pub fn try_spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHandle> {
-    let failed =
-        |source: std::io::Error| Error::Io { path: name.into(), operation: "start thread", source: source.into() };
+    let failed = |source: std::io::Error| Error::Io {
+        path: name.into(),
+        operation: "start thread",
+        source: source.into(),
+        tier: None,
+    };
     let member = world::current();
     if member.as_ref().is_some_and(|member| !member.may_add_thread()) {
         return Err(failed(std::io::ErrorKind::WouldBlock.into()));

@@ -210,7 +210,7 @@ fn a_disk_that_fails_concerns_only_what_lies_there() {
         let within = Some("/slow".into());
         disk.set_faults(Faults { fail_read_one_in: Some(1), within, ..Faults::default() });
         let error = db.get("00001").unwrap_err();
-        assert!(error.to_string().contains("/slow/"), "{error}");
+        assert!(error.to_string().contains("/slow/") && error.to_string().contains(" on the slow tier"), "{error}");
         assert_eq!(&*db.get("00050").unwrap().unwrap(), &value("50", 700)[..]);
         write_numbers(&db, 60..70, &numbers);
         disk.clear_faults();
@@ -219,7 +219,9 @@ fn a_disk_that_fails_concerns_only_what_lies_there() {
         let within = Some("/slow".into());
         disk.set_faults(Faults { fail_write_after: Some(0), lasting: true, within, ..Faults::default() });
         let error = db.compact_range(&db.default_keyspace(), ..).unwrap_err();
-        assert!(error.to_string().contains("/slow/"), "{error}");
+        assert!(error.to_string().contains("/slow/") && error.to_string().contains(" on the slow tier"), "{error}");
+        let refused = db.put("more", "").unwrap_err();
+        assert!(matches!(&refused, Error::Poisoned { cause } if cause.contains(" on the slow tier")), "{refused}");
         assert_eq!(count_numbers(&db), 70);
         drop(db);
         disk.clear_faults();
@@ -423,7 +425,8 @@ fn a_full_slow_tier_is_named_and_what_is_written_before_and_after_is_kept() {
             }
             assert!(written < 10_000, "the slow tier takes no more");
         };
-        assert!(matches!(&error, Error::NoSpace { path } if path.starts_with("/slow")), "{error:?}");
+        assert!(matches!(&error, Error::NoSpace { path, .. } if path.starts_with("/slow")), "{error:?}");
+        assert!(error.to_string().ends_with(" on the slow tier"), "{error}");
         check_rounds_of(&db, written);
         disk.set_directory_capacity(Path::new("/slow"), None);
         db.put("after", "room was made").unwrap();
@@ -471,7 +474,7 @@ fn writers_use_all_of_the_fast_tier_while_the_slow_one_is_full() {
             done.store(true, Ordering::SeqCst);
             flushes.join().unwrap();
             let refused = refused.load(Ordering::SeqCst);
-            assert!(matches!(&error, Error::NoSpace { path } if path.starts_with("/slow")), "{error:?}");
+            assert!(matches!(&error, Error::NoSpace { path, .. } if path.starts_with("/slow")), "{error:?}");
             let tiers = db.stats().tiers;
             assert!(tiers.fast_bytes + LOG_BYTES > BUDGET && refused > 0, "{refused}: {tiers:?}");
             assert!(db.stats().paced > 0, "{:?}", db.stats());

@@ -283,7 +283,7 @@ impl Core {
             }
         };
         drop(state);
-        let result = self.run_for_caller(job.clone(), number);
+        let result = self.run_for_caller(job.clone(), number).map_err(|error| self.on_tier(error));
         let is_unreadable =
             |error: &Error| unreadable(error).is_some_and(|path| !job.unreadable_inputs(self, path).is_empty());
         let result = match &result {

@@ -154,6 +154,7 @@ impl Core {
 
     /// Records the end of a job and acts on its result.
     fn end_job(&self, job: &dyn Job, number: u64, result: Result<()>) {
+        let result = result.map_err(|error| self.on_tier(error));
         // The failure is recorded before the end of the job becomes visible.
         let quarantined = match &result {
             Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
@@ -200,12 +201,12 @@ impl Core {
                         self.readers.handles.close_idle();
                         self.events.raise(Event::TooManyFiles { path: path.clone() });
                     }
-                    Error::NoSpace { path } => self.events.raise(Event::NoSpace { path: path.clone() }),
+                    Error::NoSpace { path, .. } => self.events.raise(Event::NoSpace { path: path.clone() }),
                     _ => {}
                 }
                 // Descriptors are missing everywhere.
                 let is_at = |tier: &Tier| match &error {
-                    Error::NoSpace { path } => self.dirs.tier_of(path) == *tier,
+                    Error::NoSpace { path, .. } => self.dirs.tier_of(path) == *tier,
                     _ => true,
                 };
                 for tier in TIERS.into_iter().filter(is_at) {

@@ -1,6 +1,6 @@
 //! Subtasks: which thread ends the job, and how a failed subtask is handled.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,7 +49,7 @@ impl SubtaskWork for Job {
         self.seen.at_once.fetch_sub(1, Ordering::SeqCst);
         match self.fates[index] {
             SubtaskFate::Works => Ok(index),
-            SubtaskFate::FindsNoSpace => Err(Error::NoSpace { path: PathBuf::from("/subtask") }.into()),
+            SubtaskFate::FindsNoSpace => Err(Error::no_space(Path::new("/subtask")).into()),
             SubtaskFate::CannotRead => Err(Error::corruption("/subtask".as_ref(), 17, "bad").into()),
             SubtaskFate::Panics => panic!("subtask {index}"),
             SubtaskFate::Endless => loop {

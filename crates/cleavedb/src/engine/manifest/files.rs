@@ -103,6 +103,12 @@ impl Dirs {
         if self.others().any(is_there) { Tier::Slow } else { Tier::Fast }
     }
 
+    /// As [`tier_of`](Dirs::tier_of), for messages: `None` if there is one directory, or the file lies in none of them.
+    pub fn named_tier_of(&self, path: &Path) -> Option<Tier> {
+        let is_there = |(_, dir): (DirId, &Path)| path == dir || path.parent() == Some(dir);
+        (!self.others.is_empty() && self.all().any(is_there)).then(|| self.tier_of(path))
+    }
+
     /// The path of a numbered file.
     pub fn path(&self, file: FileKey) -> PathBuf {
         self.of(file.dir).join(name(file.kind, file.id))
@@ -136,6 +142,9 @@ mod tests {
         let tiers =
             ["/slow/1.table", "/former", "/fast/1.log", "/fast", "/else"].map(|path| dirs.tier_of(Path::new(path)));
         assert_eq!(tiers, [Tier::Slow, Tier::Slow, Tier::Fast, Tier::Fast, Tier::Fast]);
+        let named = ["/slow/1.table", "/fast", "/else"].map(|path| dirs.named_tier_of(Path::new(path)));
+        assert_eq!(named, [Some(Tier::Slow), Some(Tier::Fast), None]);
+        assert_eq!(Dirs::one(PathBuf::from("/db")).named_tier_of(Path::new("/db/1.log")), None);
         assert_eq!((dirs.slow_tier(), Dirs::one(PathBuf::from("/db")).slow_tier()), (Tier::Slow, Tier::Fast));
         assert_eq!((dirs.fast(), dirs.slow()), (Path::new("/fast"), Path::new("/slow")));
         assert_eq!([DirId::HOME, slow, former].map(|dir| dirs.tier(dir)), [Tier::Fast, Tier::Slow, Tier::Slow]);

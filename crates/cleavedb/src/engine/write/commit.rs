@@ -38,7 +38,7 @@ impl Core {
     /// # Errors
     /// [`Error::WouldStall`] if the write would have to wait longer for background work than `options` allow.
     pub fn write(self: &Arc<Core>, batch: &mut Batch, options: WriteOptions) -> Result<()> {
-        let written = self.write_batch(batch, options);
+        let written = self.write_batch(batch, options).map_err(|error| self.on_tier(error));
         if !matches!(written, Err(Error::WouldStall)) {
             batch.clear();
         }

@@ -296,7 +296,7 @@ impl Core {
     /// Allocates space for a log, of the first of these sizes that the file system has; returns it.
     fn reserve_log(&self, file: &dyn File, sizes: &[u64]) -> Result<u64> {
         self.grow_reserve();
-        let mut refused = Error::NoSpace { path: file.path().to_owned() };
+        let mut refused = Error::no_space(file.path());
         for size in sizes {
             match self.reserve.beside(file.path(), || file.allocate(*size)) {
                 Ok(_) => return Ok(*size),

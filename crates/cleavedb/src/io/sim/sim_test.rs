@@ -357,7 +357,7 @@ fn writes_beyond_the_capacity_fail_and_allocated_space_stays_writable() {
     assert_eq!(file.len().unwrap(), 32_768);
     let other = durable_file(&disk, "other");
     let error = other.write_at(&[5; 10_000], 0).unwrap_err();
-    assert!(matches!(error, Error::NoSpace { path } if path == self::path("other")));
+    assert!(matches!(error, Error::NoSpace { path, .. } if path == self::path("other")));
     assert_eq!(other.len().unwrap(), 8192, "the bytes that fit are written");
     file.write_at(&[1; 32_768], 0).unwrap();
     assert_eq!(disk.used(), 40_960);

@@ -173,7 +173,7 @@ impl State {
         }
         self.check_directory(from, "rename")?;
         if self.faults.reach(from) && self.faults.rename_lacks_space() {
-            return Err(Error::NoSpace { path: from.to_owned() });
+            return Err(Error::no_space(from));
         }
         let order = self.next_order();
         let (_, to) = self.directory_mut(to, "rename")?;
@@ -335,7 +335,7 @@ impl State {
             let reached = self.faults.random().below(space as u64 + 1) as usize;
             (reached, Err(io_error(path, "write")))
         } else if space < bytes.len() {
-            (space, Err(Error::NoSpace { path: path.to_owned() }))
+            (space, Err(Error::no_space(path)))
         } else {
             (space, Ok(()))
         };
@@ -356,7 +356,7 @@ impl State {
             return Ok(());
         }
         if self.room_for(number) < len {
-            return Err(Error::NoSpace { path: path.to_owned() });
+            return Err(Error::no_space(path));
         }
         self.faults.use_space(grows);
         let order = self.next_order();
