@@ -70,7 +70,7 @@ pub struct Shape {
     #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
     /// Workload `sustained`: its phases, separated by commas, one right after the other on one open store: load, update,
-    /// scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
+    /// update-uniform, scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
     /// load,update,ycsb-a,ycsb-b,ycsb-e,scans,gets-zipfian,gets-uniform; a settle follows the last round
     #[arg(long, value_name = "P,..")]
     pub phases: Option<String>,
@@ -81,6 +81,10 @@ pub struct Shape {
     /// for `sustained`, no limit for other workloads
     #[arg(long, value_name = "S")]
     pub phase_seconds: Option<f64>,
+    /// Workload `sustained`: end the phases update and update-uniform after --phase-seconds, too
+    #[arg(long)]
+    #[serde(default)]
+    pub limit_updates: bool,
     /// Age the store after the load, before the measurement: do as many updates as there are records, this many times
     /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]

@@ -154,6 +154,7 @@ impl Paper {
             phases: None,
             rounds: None,
             phase_seconds: self.seconds.map(|seconds| (seconds * args.scale).max(1.0)),
+            limit_updates: false,
             age: spec.age,
             right_away: false,
             scan_length,
