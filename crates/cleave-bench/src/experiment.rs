@@ -18,7 +18,7 @@ use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
-use crate::result::Outcome;
+use crate::result::{BACKGROUND, Outcome};
 use crate::rng;
 use crate::series::{self, Clock, Series, Spread};
 use crate::usage::{Band, DeviceUse, DirectoryUse};
@@ -258,7 +258,7 @@ fn outcome(
     let (shape, used, work) = (&plan.shape, &measured.used, &measured.work);
     let (tally, series) = (&work.tally, &work.series);
     let elapsed_s = work.elapsed.as_secs_f64();
-    let background = work.background.by_operation("-background");
+    let background = work.background.by_operation(BACKGROUND);
     let background_operations: u64 = background.values().map(|summary| summary.operations).sum();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(background);
@@ -359,6 +359,7 @@ fn settings_json(plan: &Plan, kind: &Kind) -> Result<Value> {
         "merges": kind.merges,
         "notes": notes,
         "machine": machine::describe(),
+        "commit": machine::COMMIT,
     }))
 }
 

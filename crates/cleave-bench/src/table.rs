@@ -96,7 +96,6 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
     let latency = |of: fn(&Summary) -> f64, digits: usize| {
         outcome.latency_us.as_ref().map_or("-".to_owned(), |latency| format!("{:.digits$}", of(latency)))
     };
-    let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let space = (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
     let engine = match get_put(outcome) {
@@ -114,7 +113,7 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         latency(|latency| latency.p999, 1),
         latency(|latency| latency.max, 0),
         outcome.stall_seconds.to_string(),
-        format!("{cpu_us:.2}"),
+        format!("{:.2}", outcome.cpu_us_per_operation()),
         ratio(outcome.write_amplification),
         ratio(outcome.read_amplification),
         ratio(space),

@@ -67,6 +67,8 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
         "measured",
         "ratio",
         "insert: cleave",
+        "insert, longest wait: cleave",
+        "insert, lowest second of the mean",
         "Latency by kind of operation",
         "Space by directory",
         "IMTN",
