@@ -89,7 +89,7 @@ pub struct Shape {
     /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub age: u64,
-    /// Start right after the load, without waiting until the store is idle
+    /// Start right after the load, on the store as it is: without waiting until it is idle, a flush or a new open
     #[arg(long)]
     pub right_away: bool,
     /// Records per scan, unless the workload defines it

@@ -131,6 +131,9 @@ pub struct Spec {
     pub data_per_memory: Option<u64>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
+    /// Whether the store is at rest before the measurement: flushed, settled and opened again after the load. Otherwise the
+    /// measurement begins with the background work that the load left: figures are those of sustained work.
+    pub at_rest: bool,
 }
 
 impl Spec {
@@ -152,6 +155,7 @@ impl Spec {
             fewer: 1,
             data_per_memory: None,
             recover: false,
+            at_rest: false,
         }
     }
 

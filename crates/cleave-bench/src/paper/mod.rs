@@ -156,7 +156,7 @@ impl Paper {
             phase_seconds: self.seconds.map(|seconds| (seconds * args.scale).max(1.0)),
             limit_updates: false,
             age: spec.age,
-            right_away: false,
+            right_away: !spec.at_rest,
             scan_length,
             input: None,
             rate_from_trace: false,
