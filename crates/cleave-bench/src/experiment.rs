@@ -476,6 +476,7 @@ mod tests {
             merges: Merges::Native,
             notes: &[],
             notes_of: |_| Vec::new(),
+            direct_io: false,
             buffered_survives_kill: true,
             open: |_| {
                 OPENS.fetch_add(1, Ordering::Relaxed);

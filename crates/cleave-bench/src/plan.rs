@@ -33,13 +33,15 @@ pub struct Places {
     /// Slow tier, for the bulk of the data; stores without tiers are entirely on it
     #[arg(long, value_name = "DIR")]
     pub slow: Option<PathBuf>,
-    /// Use direct I/O, bypassing the page cache, in engines that support it
+    /// Use direct I/O, bypassing the page cache, in engines that support it. Always used on a throttled device, whose limits
+    /// apply to it only
     #[arg(long)]
     pub direct: bool,
     /// Take the bytes read and written from the counters of the devices, which nothing else may use
     #[arg(long)]
     pub own_device: bool,
-    /// Run in a memory cgroup of this size, which also limits the page cache (needs root and cgroup v1)
+    /// Run in a memory cgroup of this size, which also limits the page cache (needs root and cgroup v1). Default on two
+    /// tiers and on a throttled device, where possible: four times --memory, at least 256 MiB
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     #[serde(skip)] // Results have it as a separate field.
     pub cgroup_memory: Option<u64>,

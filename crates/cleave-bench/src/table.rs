@@ -60,7 +60,8 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = outcomes.first() else { return Ok(()) };
     let (records, threads, budget) = (first.records, first.threads, size::human(first.memory_budget));
     let durability = first.durability.name();
-    writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability")?;
+    let bounds = bounds(first);
+    writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability{bounds}")?;
     let mut said = Vec::new();
     for outcome in outcomes {
         for note in notes(outcome) {
@@ -72,6 +73,21 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What bounds a run, as the end of a sentence: direct I/O, the memory cgroup; on two tiers also that there is none.
+fn bounds(outcome: &Outcome) -> String {
+    let direct = outcome.settings["options"]["direct"] == true;
+    let cgroup = match outcome.settings["cgroup_memory"].as_u64() {
+        Some(bytes) => Some(format!("a memory cgroup of {}", size::human(bytes))),
+        None => has_tiers(outcome).then(|| "no memory cgroup".to_owned()),
+    };
+    direct.then(|| "direct I/O".to_owned()).into_iter().chain(cgroup).map(|bound| format!(", {bound}")).collect()
+}
+
+/// Whether the page cache was used beyond the memory budget without a limit.
+pub fn is_unbounded(outcome: &Outcome) -> bool {
+    outcome.settings["options"]["direct"] != true && outcome.settings["cgroup_memory"].is_null()
 }
 
 /// Prints rows of equal length, the first `texts` columns left-aligned.
