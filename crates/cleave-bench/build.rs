@@ -1,9 +1,10 @@
-//! Passes the versions of the engines, from Cargo.lock, to the program, and the directory of RocksDB's shared object to the
-//! linker.
+//! Passes the versions of the engines, from Cargo.lock, and the commit of the sources to the program, and the directory of
+//! RocksDB's shared object to the linker.
 
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// A package in Cargo.lock, and the environment variable for its version.
 const VERSIONS: [(&str, &str); 4] = [
@@ -22,6 +23,7 @@ fn main() {
         let version = version(&lock, package).unwrap_or("unknown");
         println!("cargo:rustc-env={variable}={version}");
     }
+    commit(&Path::new(&manifest).join("../.."));
     println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
     if env::var_os("CARGO_FEATURE_ROCKSDB").is_some()
         && let Ok(directory) = env::var("ROCKSDB_LIB_DIR")
@@ -31,6 +33,22 @@ fn main() {
         }
         println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
     }
+}
+
+/// Passes the commit of the sources at `root`, with `-dirty` if they differ from it, or `unknown` outside a repository.
+fn commit(root: &Path) {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+        let said = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| said.trim().to_owned())
+    };
+    let described = git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]);
+    println!("cargo:rustc-env=COMMIT={}", described.as_deref().unwrap_or("unknown"));
+    // Every commit and checkout appends to this file, and every change of the sources may make them differ.
+    let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
+    log.iter().for_each(|log| println!("cargo:rerun-if-changed={log}"));
+    let sources = ["crates/cleave-bench/src", "crates/cleavedb/src"].map(|sources| root.join(sources));
+    sources.iter().for_each(|sources| println!("cargo:rerun-if-changed={}", sources.display()));
 }
 
 /// The version of `package` in the lock file; for `1.2.3+4.5.6` the part after the plus.

@@ -42,7 +42,7 @@ pub enum Command {
 }
 
 /// `cleave-bench run`.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 pub struct Run {
     /// Engines, separated by commas; see `cleave-bench list`
     #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave")]

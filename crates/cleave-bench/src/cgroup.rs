@@ -6,6 +6,8 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
+
 use crate::failure::{Failure, Result};
 use crate::scratch::remove_on_interruption;
 
@@ -35,6 +37,12 @@ impl MemoryCgroup {
         fs::write(&limit, bytes.to_string())
             .map_err(Failure::because(format!("--cgroup-memory cannot write {}", limit.display())))?;
         Ok(cgroup)
+    }
+
+    /// Whether this process may create one.
+    pub fn is_possible() -> bool {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        controller(&mounts, "memory").is_some_and(|root| access(root, Access::WRITE_OK).is_ok())
     }
 
     /// Its directory.

@@ -174,6 +174,7 @@ impl Sizes {
             phases: None,
             rounds: None,
             phase_seconds: self.phase_s,
+            limit_updates: false,
             age: 0,
             right_away: false,
             scan_length: 10,

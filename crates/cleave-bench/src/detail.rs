@@ -18,11 +18,17 @@ struct Table {
     rows: fn(&Outcome) -> Vec<Vec<String>>,
 }
 
-const TABLES: [Table; 5] = [
+const TABLES: [Table; 6] = [
     Table {
         title: "Latency by kind of operation",
         columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
         rows: latencies,
+    },
+    Table {
+        title: "Steadiness; lowest: the slowest complete second divided by the mean, slow: bytes that the slow device wrote for \
+                each byte of the user",
+        columns: &["stall s", "longest wait ms", "lowest", "slow B/B"],
+        rows: steadiness,
     },
     Table {
         title: "Utilisation over complete seconds; busier: per second the larger of processors and busiest device",
@@ -69,6 +75,13 @@ fn latencies(outcome: &Outcome) -> Vec<Vec<String>> {
         row
     };
     outcome.latency_by_op.iter().map(row).collect()
+}
+
+fn steadiness(outcome: &Outcome) -> Vec<Vec<String>> {
+    let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let wait = format!("{:.1}", outcome.longest_wait_s() * 1e3);
+    let ratios = [outcome.lowest_over_mean(), outcome.slow_bytes_per_user_byte()].map(ratio);
+    vec![[&[outcome.stall_seconds.to_string(), wait], &ratios[..]].concat()]
 }
 
 fn resources(outcome: &Outcome) -> Vec<Vec<String>> {

@@ -205,6 +205,8 @@ pub struct Kind {
     pub notes: &'static [&'static str],
     /// Further notes that depend on the settings.
     pub notes_of: fn(&Settings) -> Vec<&'static str>,
+    /// Whether it supports direct I/O.
+    pub direct_io: bool,
     /// Whether buffered writes survive a killed process.
     pub buffered_survives_kill: bool,
     /// Opens or creates a store.

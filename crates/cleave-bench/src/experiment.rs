@@ -18,7 +18,7 @@ use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
-use crate::result::Outcome;
+use crate::result::{BACKGROUND, Outcome};
 use crate::rng;
 use crate::series::{self, Clock, Series, Spread};
 use crate::usage::{Band, DeviceUse, DirectoryUse};
@@ -82,14 +82,8 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let schedule = plan.schedule()?;
     let dataset = Dataset::new(&plan.shape, &schedule)?;
     let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
-    if schedule.is_loaded_before() {
-        load(&kind, plan, &schedule.data, &dataset, &meter)?;
-    }
-    let opening = Instant::now();
-    let engine = (kind.open)(&plan.settings()?)?;
-    let open_s = opening.elapsed().as_secs_f64();
-
-    meter.settle(&plan.dirs)?;
+    let loaded = schedule.is_loaded_before().then_some(&schedule.data);
+    let (engine, open_s) = open(&kind, plan, loaded, &dataset, &meter)?;
     let bed = Bed { plan, engine: &*engine, dataset: &dataset, meter: &meter };
     // Outcomes are made of the measurements afterwards, because nothing comes between two phases.
     let measured = (0..).zip(&schedule.phases).map(|(number, phase)| bed.measure(number, phase, schedule.is_flushed));
@@ -123,14 +117,38 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Writes all records once with the clients of the run, ages the store if requested, and closes it. Unless `--right-away`
-/// is given, it waits for pending compactions first: they are not part of the run, and RocksDB keeps the inputs of a
-/// compaction on disk for a long time.
-fn load(kind: &Kind, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
+/// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took. Between the load and
+/// the run the store is at rest: it is flushed, settled and opened again, except with `--right-away`.
+fn open(
+    kind: &Kind,
+    plan: &Plan,
+    loaded: Option<&Workload>,
+    dataset: &Dataset,
+    meter: &Meter,
+) -> Result<(Box<dyn Engine>, f64)> {
+    let timed = || {
+        let opening = Instant::now();
+        let engine = (kind.open)(&plan.settings()?)?;
+        Ok::<_, Failure>((engine, opening.elapsed().as_secs_f64()))
+    };
+    let (mut engine, mut open_s) = timed()?;
+    if let Some(data) = loaded {
+        load(&*engine, plan, data, dataset, meter)?;
+        if plan.shape.right_away {
+            return Ok((engine, open_s));
+        }
+        rest(engine)?;
+        (engine, open_s) = timed()?;
+    }
+    meter.settle(&plan.dirs)?;
+    Ok((engine, open_s))
+}
+
+/// Writes all records once with the clients of the run, and ages the store if requested.
+fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = &Plan { shape, ..plan.clone() };
-    let engine = (kind.open)(&plan.settings()?)?;
-    let bed = Bed { plan, engine: &*engine, dataset, meter };
+    let bed = Bed { plan, engine, dataset, meter };
     let job = |operations, stream, what| Job {
         operations,
         limit: None,
@@ -142,10 +160,14 @@ fn load(kind: &Kind, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Me
         let updates = data.only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
         bed.work(&updates, job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging"))?;
     }
+    Ok(())
+}
+
+/// Flushes, settles and closes a store between its load and the run. It waits for pending compactions: they are not part of
+/// the run, and RocksDB keeps the inputs of a compaction on disk for a long time.
+fn rest(engine: Box<dyn Engine>) -> Result<()> {
     engine.flush()?;
-    if !plan.shape.right_away {
-        engine.settle()?;
-    }
+    engine.settle()?;
     engine.sync()?;
     engine.close()
 }
@@ -258,7 +280,7 @@ fn outcome(
     let (shape, used, work) = (&plan.shape, &measured.used, &measured.work);
     let (tally, series) = (&work.tally, &work.series);
     let elapsed_s = work.elapsed.as_secs_f64();
-    let background = work.background.by_operation("-background");
+    let background = work.background.by_operation(BACKGROUND);
     let background_operations: u64 = background.values().map(|summary| summary.operations).sum();
     let mut latency_by_op = tally.latencies.by_operation("");
     latency_by_op.extend(background);
@@ -359,6 +381,7 @@ fn settings_json(plan: &Plan, kind: &Kind) -> Result<Value> {
         "merges": kind.merges,
         "notes": notes,
         "machine": machine::describe(),
+        "commit": machine::COMMIT,
     }))
 }
 
@@ -395,6 +418,7 @@ mod tests {
 
     static PUTS: AtomicU64 = AtomicU64::new(0);
     static SETTLES: AtomicU64 = AtomicU64::new(0);
+    static OPENS: AtomicU64 = AtomicU64::new(0);
 
     /// A store that only counts writes.
     struct Counting;
@@ -452,8 +476,12 @@ mod tests {
             merges: Merges::Native,
             notes: &[],
             notes_of: |_| Vec::new(),
+            direct_io: false,
             buffered_survives_kill: true,
-            open: |_| Ok(Box::new(Counting)),
+            open: |_| {
+                OPENS.fetch_add(1, Ordering::Relaxed);
+                Ok(Box::new(Counting))
+            },
         };
         let dir = tempfile::tempdir().unwrap();
         let done_by = |more: &[&str]| {
@@ -473,12 +501,14 @@ mod tests {
             };
             let schedule = plan.schedule().unwrap();
             let dataset = Dataset::new(&plan.shape, &schedule).unwrap();
-            let done = || (PUTS.load(Ordering::Relaxed), SETTLES.load(Ordering::Relaxed));
+            let done = || [&PUTS, &SETTLES, &OPENS].map(|count| count.load(Ordering::Relaxed));
             let before = done();
-            load(&kind, &plan, &schedule.data, &dataset, &Meter::new(&plan.dirs, false).unwrap()).unwrap();
-            (done().0 - before.0, done().1 - before.1)
+            let meter = Meter::new(&plan.dirs, false).unwrap();
+            open(&kind, &plan, Some(&schedule.data), &dataset, &meter).unwrap();
+            let after = done();
+            [0, 1, 2].map(|count| after[count] - before[count])
         };
-        assert_eq!([done_by(&[]), done_by(&["--age", "3", "--batch", "32"])], [(70, 1), (280, 1)]);
-        assert_eq!(done_by(&["--right-away"]), (70, 0));
+        assert_eq!([done_by(&[]), done_by(&["--age", "3", "--batch", "32"])], [[70, 1, 2], [280, 1, 2]]);
+        assert_eq!(done_by(&["--right-away"]), [70, 0, 1]);
     }
 }

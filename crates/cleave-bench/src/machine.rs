@@ -1,9 +1,12 @@
-//! A one-line description of the machine, which every result includes.
+//! A one-line description of the machine and the commit of this program, which every result includes.
 
 use std::fs;
 use std::thread;
 
 use crate::size;
+
+/// The commit that this program was built from, with `-dirty` if its sources differed from it.
+pub const COMMIT: &str = env!("COMMIT");
 
 /// Processor, threads, memory and kernel, as far as /proc has them.
 pub fn describe() -> String {

@@ -10,6 +10,7 @@ mod suite;
 mod compare;
 mod paper;
 mod bounded;
+mod bounds;
 mod plan;
 mod phase;
 mod scratch;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::distribution::Distribution;
 use crate::failure::{Failure, Result};
 use crate::plan::Shape;
 use crate::workload::{self, Count, Operation, Origin, ScanLength, Workload};
@@ -78,7 +79,12 @@ fn sustained(list: &str, rounds: Option<u64>, shape: &Shape) -> Result<Schedule>
     for (position, name) in names.iter().enumerate() {
         let workload = drawn(workload_of(name)?, shape);
         let earlier = names[..position].iter().filter(|other| *other == name).count();
-        let limit = limit(Some(seconds)).filter(|_| matches!(workload.operations, Count::About(..)));
+        let is_cut = match workload.operations {
+            Count::About(..) => true,
+            Count::Records => shape.limit_updates && workload.loaded,
+            Count::Once => false,
+        };
+        let limit = limit(Some(seconds)).filter(|_| is_cut);
         let name = match earlier {
             0 => format!("{SUSTAINED}/{name}"),
             _ => format!("{SUSTAINED}/{}/{name}", earlier + 1),
@@ -95,6 +101,9 @@ fn workload_of(name: &str) -> Result<Workload> {
     Ok(match name {
         "load" => find("fillrandom")?.load(),
         "update" => Workload { operations: Count::Records, ..find("overwrite")? },
+        "update-uniform" => {
+            Workload { operations: Count::Records, distribution: Distribution::Uniform, ..find("overwrite")? }
+        }
         "scans" => Workload { scan: ScanLength::Fixed(SCAN_LENGTH), ..find("seekrandom")? },
         "gets-zipfian" => find("ycsb-c")?,
         "gets-uniform" => find("readrandom")?,
@@ -174,8 +183,19 @@ mod tests {
         };
         assert_eq!(limits(&[]), [None, None, Some(15.0), Some(15.0), None]);
         assert_eq!(limits(&["--phase-seconds", "0.5"]), [None, None, Some(0.5), Some(0.5), None]);
+        let updates = ["--phases", "load,update,update-uniform", "--rounds", "1", "--limit-updates"];
+        let updates = schedule("sustained", &updates).unwrap();
+        let limited: Vec<bool> = updates.phases.iter().map(|phase| phase.limit.is_some()).collect();
+        assert_eq!(limited, [false, true, true, false]);
         let one = schedule("seekrandom", &["--phase-seconds", "2"]).unwrap();
         assert_eq!(one.phases[0].limit, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn updates_are_zipfian_or_uniform() {
+        let phases = schedule("sustained", &["--phases", "load,update,update-uniform"]).unwrap().phases;
+        let distributions: Vec<Distribution> = phases[1..3].iter().map(|phase| phase.workload.distribution).collect();
+        assert_eq!(distributions, [Distribution::YCSB, Distribution::Uniform]);
     }
 
     #[test]

@@ -33,13 +33,15 @@ pub struct Places {
     /// Slow tier, for the bulk of the data; stores without tiers are entirely on it
     #[arg(long, value_name = "DIR")]
     pub slow: Option<PathBuf>,
-    /// Use direct I/O, bypassing the page cache, in engines that support it
+    /// Use direct I/O, bypassing the page cache, in engines that support it. Always used on a throttled device, whose limits
+    /// apply to it only
     #[arg(long)]
     pub direct: bool,
     /// Take the bytes read and written from the counters of the devices, which nothing else may use
     #[arg(long)]
     pub own_device: bool,
-    /// Run in a memory cgroup of this size, which also limits the page cache (needs root and cgroup v1)
+    /// Run in a memory cgroup of this size, which also limits the page cache (needs root and cgroup v1). Default on two
+    /// tiers and on a throttled device, where possible: four times --memory, at least 256 MiB
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     #[serde(skip)] // Results have it as a separate field.
     pub cgroup_memory: Option<u64>,
@@ -70,7 +72,7 @@ pub struct Shape {
     #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
     /// Workload `sustained`: its phases, separated by commas, one right after the other on one open store: load, update,
-    /// scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
+    /// update-uniform, scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
     /// load,update,ycsb-a,ycsb-b,ycsb-e,scans,gets-zipfian,gets-uniform; a settle follows the last round
     #[arg(long, value_name = "P,..")]
     pub phases: Option<String>,
@@ -81,11 +83,15 @@ pub struct Shape {
     /// for `sustained`, no limit for other workloads
     #[arg(long, value_name = "S")]
     pub phase_seconds: Option<f64>,
+    /// Workload `sustained`: end the phases update and update-uniform after --phase-seconds, too
+    #[arg(long)]
+    #[serde(default)]
+    pub limit_updates: bool,
     /// Age the store after the load, before the measurement: do as many updates as there are records, this many times
     /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub age: u64,
-    /// Start right after the load, without waiting until the store is idle
+    /// Start right after the load, on the store as it is: without waiting until it is idle, a flush or a new open
     #[arg(long)]
     pub right_away: bool,
     /// Records per scan, unless the workload defines it

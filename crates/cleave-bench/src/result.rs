@@ -1,17 +1,21 @@
 //! The result of one run, or of one phase of a run. The names of the fields are a stable public format, because they are the names in the JSON.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Durability, Memory, ValueSpace};
 use crate::latency::Summary;
+use crate::pace::Bursts;
 use crate::series::Spread;
 use crate::tuning::Tuning;
 use crate::usage::{Band, DeviceUse, DirectoryUse};
 
 /// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
 pub const EVEN: f64 = 1.05;
+/// The suffix of the operations of a background client.
+pub const BACKGROUND: &str = "-background";
 
 /// The result of one engine with one workload or phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -155,7 +159,111 @@ pub struct Outcome {
     pub settings: serde_json::Value,
 }
 
+impl Outcome {
+    /// The load that comes and goes, if it does.
+    pub fn bursts(&self) -> Option<Bursts> {
+        serde_json::from_value(self.settings["options"]["bursts"].clone()).ok().flatten()
+    }
+
+    /// Seconds of the slowest operation of a counted client, in an open loop since it was due.
+    pub fn longest_wait_s(&self) -> f64 {
+        let counted = self.latency_by_op.iter().filter(|(name, _)| !name.ends_with(BACKGROUND));
+        counted.map(|(_, latency)| latency.max).fold(0.0, f64::max) / 1e6
+    }
+
+    /// Operations in the slowest complete second divided by the mean of the time in which the load was on; none if no second
+    /// is complete.
+    pub fn lowest_over_mean(&self) -> Option<f64> {
+        let elapsed = Duration::try_from_secs_f64(self.elapsed_s).ok()?;
+        let on = self.bursts().map_or(elapsed, |bursts| bursts.on_in(elapsed));
+        let mean = self.operations as f64 / on.as_secs_f64();
+        (self.per_second.len() > 1 && mean > 0.0).then(|| self.lowest_second as f64 / mean)
+    }
+
+    /// Bytes that the device of the slow tier wrote, for each byte that clients wrote; none if another tier is on that device.
+    pub fn slow_bytes_per_user_byte(&self) -> Option<f64> {
+        let slow = self.devices.iter().find(|device| device.directories == "slow")?;
+        let written: u64 = slow.bytes_written_per_second.iter().sum();
+        (self.user_bytes_written > 0).then(|| written as f64 / self.user_bytes_written as f64)
+    }
+
+    /// CPU microseconds of an operation.
+    pub fn cpu_us_per_operation(&self) -> f64 {
+        (self.cpu_user_s + self.cpu_sys_s) * 1e6 / self.operations as f64
+    }
+}
+
 /// The value for results of earlier versions, which lack the field.
 fn by_process() -> String {
     "process".to_owned()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::usage::DeviceUse;
+
+    /// A run of ten operations in each of these seconds, and in a last one that is incomplete.
+    pub fn outcome(engine: &str, workload: &str, per_second: &[u64]) -> Outcome {
+        let operations: u64 = per_second.iter().sum();
+        let elapsed_s = (per_second.len() - 1) as f64;
+        let fields = json!({
+            "engine": engine, "version": "1", "workload": workload, "records": 100, "operations": operations, "key_size": 8,
+            "value_size": 8, "threads": 1, "durability": "buffered", "memory_budget": 1, "elapsed_s": elapsed_s,
+            "ops_per_s": operations as f64 / elapsed_s, "ops_per_s_of_repeats": [], "elapsed_with_flush_s": elapsed_s,
+            "open_s": 0.0, "latency_by_op": {}, "per_second": per_second, "cpu_per_second": [],
+            "device_bytes_written_per_second": [], "device_bytes_read_per_second": [], "stall_seconds": 0,
+            "longest_stall_s": 0.0, "lowest_second": per_second[..per_second.len() - 1].iter().min(), "cpu_user_s": 1.0,
+            "cpu_sys_s": 0.5, "cpu_s_per_million": 1.0, "device_bytes_written": 0, "device_bytes_read": 0,
+            "user_bytes_written": 1000, "write_amplification": 1.0, "values_read": 0, "reads_missing": 0, "space_bytes": 0,
+            "space_per_second": [], "space_peak_bytes": 0, "live_bytes": 0, "rss_peak_bytes": 0, "settings": {},
+        });
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn the_lowest_second_is_compared_with_the_mean_of_the_time_that_is_on() {
+        let mut run = outcome("cleave", "fillrandom", &[100, 50, 150, 0]);
+        assert_eq!(run.lowest_over_mean(), Some(0.5));
+        run.settings = json!({"options": {"bursts": "1,2"}});
+        run.per_second = vec![300, 0, 0, 0];
+        run.lowest_second = 300;
+        assert_eq!(run.lowest_over_mean(), Some(1.0));
+        assert_eq!(outcome("cleave", "fillrandom", &[7, 0]).lowest_over_mean(), Some(1.0));
+        assert!(run.cpu_us_per_operation() > 4999.0);
+    }
+
+    #[test]
+    fn the_longest_wait_is_that_of_counted_clients() {
+        let mut run = outcome("cleave", "readwhilewriting", &[10, 0]);
+        assert_eq!(run.longest_wait_s(), 0.0);
+        let latency = |max: f64| {
+            serde_json::from_value(
+                json!({"operations": 1, "mean": 1.0, "p50": 1.0, "p90": 1.0, "p99": 1.0, "p999": 1.0,
+                "p9999": 1.0, "max": max}),
+            )
+            .unwrap()
+        };
+        let of = [("read", 2e6), ("scan", 5e5), ("update-background", 9e6)];
+        run.latency_by_op = BTreeMap::from(of.map(|(name, max)| (name.to_owned(), latency(max))));
+        assert_eq!(run.longest_wait_s(), 2.0);
+    }
+
+    #[test]
+    fn bytes_of_the_slow_device_are_known_if_no_other_tier_is_on_it() {
+        let mut run = outcome("cleave", "fillrandom", &[10, 0]);
+        let device = |directories: &str, written: &[u64]| DeviceUse {
+            directories: directories.to_owned(),
+            bytes_written_per_second: written.to_vec(),
+            ..DeviceUse::default()
+        };
+        run.devices = vec![device("main+fast", &[7]), device("slow", &[900, 200])];
+        assert_eq!(run.slow_bytes_per_user_byte(), Some(1.1));
+        run.devices = vec![device("main+fast+slow", &[900])];
+        assert_eq!(run.slow_bytes_per_user_byte(), None);
+    }
 }

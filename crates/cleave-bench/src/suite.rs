@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use serde::de::DeserializeOwned;
 
 use crate::args::Run;
+use crate::bounds::bounded;
 use crate::cgroup::MemoryCgroup;
 use crate::failure::{Failure, Result};
 use crate::phase::Schedule;
@@ -62,6 +63,8 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
 pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     scratch::handle_interruption()?;
     scratch::prepare(&args.places)?;
+    let places = bounded(&args.places, args.shape.memory, &args.engine)?;
+    let args = &Run { places, ..args.clone() };
     let mut outcomes = Vec::new();
     for name in &args.workload {
         // For each phase and each engine, the outcomes of all repeats.

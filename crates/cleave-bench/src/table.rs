@@ -60,7 +60,8 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = outcomes.first() else { return Ok(()) };
     let (records, threads, budget) = (first.records, first.threads, size::human(first.memory_budget));
     let durability = first.durability.name();
-    writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability")?;
+    let bounds = bounds(first);
+    writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability{bounds}")?;
     let mut said = Vec::new();
     for outcome in outcomes {
         for note in notes(outcome) {
@@ -72,6 +73,21 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What bounds a run, as the end of a sentence: direct I/O, the memory cgroup; on two tiers also that there is none.
+fn bounds(outcome: &Outcome) -> String {
+    let direct = outcome.settings["options"]["direct"] == true;
+    let cgroup = match outcome.settings["cgroup_memory"].as_u64() {
+        Some(bytes) => Some(format!("a memory cgroup of {}", size::human(bytes))),
+        None => has_tiers(outcome).then(|| "no memory cgroup".to_owned()),
+    };
+    direct.then(|| "direct I/O".to_owned()).into_iter().chain(cgroup).map(|bound| format!(", {bound}")).collect()
+}
+
+/// Whether the page cache was used beyond the memory budget without a limit.
+pub fn is_unbounded(outcome: &Outcome) -> bool {
+    outcome.settings["options"]["direct"] != true && outcome.settings["cgroup_memory"].is_null()
 }
 
 /// Prints rows of equal length, the first `texts` columns left-aligned.
@@ -96,7 +112,6 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
     let latency = |of: fn(&Summary) -> f64, digits: usize| {
         outcome.latency_us.as_ref().map_or("-".to_owned(), |latency| format!("{:.digits$}", of(latency)))
     };
-    let cpu_us = (outcome.cpu_user_s + outcome.cpu_sys_s) * 1e6 / outcome.operations as f64;
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let space = (outcome.live_bytes > 0).then(|| outcome.space_bytes as f64 / outcome.live_bytes as f64);
     let engine = match get_put(outcome) {
@@ -114,7 +129,7 @@ pub fn row(outcome: &Outcome, label: &str) -> Vec<String> {
         latency(|latency| latency.p999, 1),
         latency(|latency| latency.max, 0),
         outcome.stall_seconds.to_string(),
-        format!("{cpu_us:.2}"),
+        format!("{:.2}", outcome.cpu_us_per_operation()),
         ratio(outcome.write_amplification),
         ratio(outcome.read_amplification),
         ratio(space),

@@ -89,6 +89,11 @@ impl Band {
         let at = |part: f64| sorted[(last as f64 * part).round() as usize];
         Some(Band { mean: sorted.iter().sum::<f64>() / sorted.len() as f64, p5: at(0.05), p95: at(0.95) })
     }
+
+    /// From the 5th to the 95th percentile.
+    pub fn width(self) -> f64 {
+        self.p95 - self.p5
+    }
 }
 
 impl DirectoryUse {
@@ -113,8 +118,17 @@ impl DirectoryUse {
 /// Mean utilisation of the device of `directory`, in percent. None if it is unknown, or includes the requests to a loop
 /// device of the run.
 pub fn busy_percent(devices: &[DeviceUse], directory: &str) -> Option<f64> {
+    busy(devices, directory).map(|band| band.mean * 100.0)
+}
+
+/// The band of the utilisation of the device of `directory`, from the 5th to the 95th percentile, in percent; none likewise.
+pub fn busy_band(devices: &[DeviceUse], directory: &str) -> Option<f64> {
+    busy(devices, directory).map(|band| band.width() * 100.0)
+}
+
+fn busy(devices: &[DeviceUse], directory: &str) -> Option<Band> {
     let device = devices.iter().find(|device| device.has(directory))?;
-    device.busy.filter(|_| device.carries.is_empty()).map(|band| band.mean * 100.0)
+    device.busy.filter(|_| device.carries.is_empty())
 }
 
 /// The fraction of each second in which the busiest device was busy; empty without devices.
@@ -161,6 +175,7 @@ mod tests {
         let devices = [device("main+fast", "slow"), device("slow", "")];
         assert_eq!(["fast", "slow", "other"].map(|name| busy_percent(&devices, name)), [None, Some(50.0), None]);
         assert_eq!(busy_percent(&[device("main+fast", "")], "fast"), Some(50.0));
+        assert_eq!(["fast", "slow"].map(|name| busy_band(&devices, name)), [None, Some(100.0)]);
         assert_eq!(devices.each_ref().map(DeviceUse::name), ["main+fast (vda, busy with slow too)", "slow (vda)"]);
     }
 

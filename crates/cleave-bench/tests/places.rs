@@ -87,7 +87,8 @@ fn the_detail_has_operations_directories_and_settings() {
     let work = ["run", "--workload", "ycsb-a", "--records", "300", "--dir", dir.path().to_str().unwrap()];
     let plain = text(&bench(&work).stdout);
     let detail = text(&bench(&[&work[..], &["--detail"]].concat()).stdout);
-    for words in ["Latency by kind of operation", "Space by directory", "IMTN", "DFTS"] {
+    for words in ["Latency by kind of operation", "Steadiness", "longest wait ms", "Space by directory", "IMTN", "DFTS"]
+    {
         assert!(detail.contains(words) && !plain.contains(words), "{words}: {detail}");
     }
     let has_row = |words: [&str; 3]| {

@@ -173,6 +173,14 @@ fn write(note: &Path, state: &State) -> Result<()> {
     fs::write(note, json + "\n").map_err(Failure::because(format!("cannot write {}", note.display())))
 }
 
+/// Writes the state file of a device at `mountpoint` that does not exist.
+#[cfg(test)]
+pub fn pretend(mountpoint: &Path) -> Result<()> {
+    let mountpoint = volume::absolute(mountpoint)?;
+    let volume = Volume::new(mountpoint.clone(), mountpoint.with_extension("img"));
+    write(&note(&mountpoint)?, &State { volume, limits: Limits::default(), cgroup: "/cgroup/of/it".into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

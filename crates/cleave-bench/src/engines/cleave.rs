@@ -22,6 +22,7 @@ pub const CLEAVE: Kind = Kind {
     merges: Merges::Native,
     notes: &[],
     notes_of,
+    direct_io: true,
     buffered_survives_kill: true,
     open: |settings| open(settings, Shape::Separated),
 };

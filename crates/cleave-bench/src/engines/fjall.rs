@@ -21,6 +21,7 @@ pub const FJALL: Kind = Kind {
         "half of the memory is the cache; each of possibly several memtables takes up to an eighth",
     ],
     notes_of: one_place::notes_of,
+    direct_io: false,
     buffered_survives_kill: true,
     open: |settings| open(settings, false),
 };
@@ -36,6 +37,7 @@ pub const FJALL_KV: Kind = Kind {
         "values of 128 bytes and more in blob files",
     ],
     notes_of: one_place::notes_of,
+    direct_io: false,
     buffered_survives_kill: true,
     open: |settings| open(settings, true),
 };

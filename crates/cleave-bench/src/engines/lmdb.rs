@@ -24,6 +24,7 @@ pub const KIND: Kind = Kind {
         "the version is that of crate heed, which includes LMDB 0.9; keys of up to 511 bytes; no compression",
     ],
     notes_of: one_place::notes_of,
+    direct_io: false,
     buffered_survives_kill: true,
     open,
 };

@@ -18,6 +18,7 @@ pub const KIND: Kind = Kind {
         "no compression",
     ],
     notes_of: one_place::notes_of,
+    direct_io: false,
     buffered_survives_kill: false,
     open,
 };

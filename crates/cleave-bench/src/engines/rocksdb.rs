@@ -19,6 +19,7 @@ pub const ROCKSDB: Kind = Kind {
     merges: Merges::Native,
     notes: &["memtables charged to the block cache, up to half of it"],
     notes_of: |settings| tiers(settings).collect(),
+    direct_io: true,
     buffered_survives_kill: true,
     open: |settings| open(settings, false),
 };
@@ -37,6 +38,7 @@ pub const BLOBDB: Kind = Kind {
             settings.dirs.slow.is_some().then_some("all blob files are on the fast tier, where RocksDB puts them");
         tiers(settings).chain(blobs).collect()
     },
+    direct_io: true,
     buffered_survives_kill: true,
     open: |settings| open(settings, true),
 };

@@ -34,6 +34,9 @@ pub struct Claim {
     pub less_is_better: bool,
     /// Why it was not measured.
     pub waits_for: Option<String>,
+    /// Whether the store was at rest before the measurement; otherwise it had the background work of its load.
+    #[serde(default)]
+    pub at_rest: bool,
     /// The workload of the run; none if there is no run.
     pub workload: Option<String>,
     /// The unit of `figures`.
@@ -64,6 +67,7 @@ impl Claim {
             ratio: None,
             less_is_better: false,
             waits_for: None,
+            at_rest: false,
             workload: None,
             unit: None,
             figures: Vec::new(),
@@ -79,6 +83,7 @@ impl Claim {
         self.less_is_better = metric.less_is_better();
         self.workload = Some(spec.workload.to_owned());
         self.unit = Some(metric.unit().to_owned());
+        self.at_rest = spec.at_rest;
         let of_run = |spec: &Spec| measured.iter().find(|(done, _)| done == spec).map(|(_, outcomes)| &outcomes[..]);
         let (ours, other) = (of_run(spec), spec.other(over));
         self.over = match (over, other) {
@@ -138,6 +143,12 @@ impl Claim {
         }
     }
 
+    /// The name of the experiment, with its start if that is not sustained work.
+    pub fn name_words(&self) -> String {
+        let rest = if self.at_rest { ", from rest" } else { "" };
+        format!("{}{rest}", self.experiment)
+    }
+
     /// Measured divided by claimed.
     pub fn ratio_words(&self) -> String {
         self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
@@ -193,8 +204,7 @@ fn number(value: f64) -> String {
 /// Prints the table of claims, then their figures.
 pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     let titles = ["experiment", "claim", "measured", "ratio"].map(str::to_owned);
-    let row =
-        |claim: &Claim| [claim.experiment.clone(), claim.claim.clone(), claim.measured_words(), claim.ratio_words()];
+    let row = |claim: &Claim| [claim.name_words(), claim.claim.clone(), claim.measured_words(), claim.ratio_words()];
     let rows: Vec<[String; 4]> = std::iter::once(titles).chain(claims.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2)];
@@ -205,10 +215,11 @@ pub fn print(claims: &[Claim], out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "\nmeasured: CleaveDB's figure divided by that of RocksDB or BlobDB, or by its own with other options, or the figure itself; \
-         ratio: measured divided by claimed, 1 within a claimed range"
+         ratio: measured divided by claimed, 1 within a claimed range; from rest: the store was settled and opened again after its load, \
+         other runs begin with the background work of the load"
     )?;
     for claim in claims.iter().filter(|claim| !claim.figures.is_empty()) {
-        writeln!(out, "{}: {}", claim.experiment, claim.figures_words())?;
+        writeln!(out, "{}: {}", claim.name_words(), claim.figures_words())?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::engine::ValueGroup;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
-use crate::usage::{DeviceUse, busy_percent};
+use crate::usage::{DeviceUse, busy_band, busy_percent};
 
 /// One paper.
 pub struct Paper {
@@ -131,6 +131,9 @@ pub struct Spec {
     pub data_per_memory: Option<u64>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
+    /// Whether the store is at rest before the measurement: flushed, settled and opened again after the load. Otherwise the
+    /// measurement begins with the background work that the load left: figures are those of sustained work.
+    pub at_rest: bool,
 }
 
 impl Spec {
@@ -152,6 +155,7 @@ impl Spec {
             fewer: 1,
             data_per_memory: None,
             recover: false,
+            at_rest: false,
         }
     }
 
@@ -188,6 +192,12 @@ pub enum Metric {
     P99Of(&'static str),
     /// Operations in the slowest complete second.
     LowestSecond,
+    /// The same, divided by the mean of all seconds.
+    LowestOverMean,
+    /// Complete seconds with less than a tenth of the mean throughput.
+    StallSeconds,
+    /// Milliseconds of the slowest operation.
+    LongestWait,
     /// Cores used, the mean over seconds.
     Cpu,
     /// Cores used, from the tenth to the ninetieth percentile of seconds.
@@ -196,12 +206,18 @@ pub enum Metric {
     Disk,
     /// The fraction of time in which the device of this directory was busy, the mean over seconds.
     Device(&'static str),
+    /// The same, from the 5th to the 95th percentile of seconds.
+    DeviceBand(&'static str),
     /// Per second the larger of the share of all processors and the fraction in which a device was busy; the mean.
     Busier,
     /// The same, from the 5th to the 95th percentile of seconds.
     BusierBand,
     /// The most bytes in the fast directory, in percent of the live bytes at the end.
     FastShare,
+    /// The most bytes in this directory.
+    SpacePeakOf(&'static str),
+    /// Bytes that the slow device wrote for each byte that clients wrote.
+    SlowAmplification,
     /// IMTN: the most runs of a merge.
     MergeRuns,
     /// DFTS: the most bytes of a flush divided by those at the start.
@@ -246,12 +262,21 @@ impl Metric {
             Metric::P50Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p50),
             Metric::P99Of(name) => outcome.latency_by_op.get(name).map(|latency| latency.p99),
             Metric::LowestSecond => (outcome.per_second.len() > 1).then_some(outcome.lowest_second as f64),
+            Metric::LowestOverMean => outcome.lowest_over_mean().map(|part| part * 100.0),
+            Metric::StallSeconds => (outcome.per_second.len() > 1).then_some(outcome.stall_seconds as f64),
+            Metric::LongestWait => Some(outcome.longest_wait_s() * 1e3),
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
             Metric::Device(directory) => busy_percent(&outcome.devices, directory),
+            Metric::DeviceBand(directory) => busy_band(&outcome.devices, directory),
+            Metric::SpacePeakOf(name) => {
+                let directory = outcome.directories.iter().find(|one| one.directory == name)?;
+                mebibytes(directory.bytes_peak)
+            }
+            Metric::SlowAmplification => outcome.slow_bytes_per_user_byte(),
             Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
-            Metric::BusierBand => outcome.busier.map(|band| (band.p95 - band.p5) * 100.0),
+            Metric::BusierBand => outcome.busier.map(|band| band.width() * 100.0),
             Metric::FastShare => {
                 let live = Some(outcome.live_bytes).filter(|bytes| *bytes > 0)?;
                 Some(outcome.fast_peak_bytes? as f64 * 100.0 / live as f64)
@@ -292,7 +317,12 @@ impl Metric {
             outcome.devices.iter().any(is_it)
         };
         match self {
-            Metric::Device(directory) if is_shared(directory) => Some("needs tiers on two devices"),
+            Metric::Device(directory) | Metric::DeviceBand(directory) if is_shared(directory) => {
+                Some("needs tiers on two devices")
+            }
+            Metric::SlowAmplification if !outcome.devices.iter().any(|device| device.directories == "slow") => {
+                Some("needs the slow tier on a device of its own")
+            }
             _ => None,
         }
     }
@@ -304,15 +334,18 @@ impl Metric {
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::MeanOf(_) | Metric::P50Of(_) | Metric::P99Of(_) => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
-            Metric::Disk | Metric::Device(_) | Metric::Busier | Metric::BusierBand => "%",
+            Metric::Disk | Metric::Device(_) | Metric::DeviceBand(_) | Metric::Busier | Metric::BusierBand => "%",
+            Metric::LowestOverMean => "% of the mean",
+            Metric::StallSeconds => "s",
+            Metric::LongestWait => "ms",
             Metric::FastShare => "% of the data",
             Metric::MergeRuns => "runs",
             Metric::FlushGrowth => "times the first",
             Metric::SettingChanges => "changes",
             Metric::Balance | Metric::SpaceInUse => "%",
             Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
-            Metric::Written | Metric::Space => "MiB",
-            Metric::Amplification => "B/B",
+            Metric::Written | Metric::Space | Metric::SpacePeakOf(_) => "MiB",
+            Metric::Amplification | Metric::SlowAmplification => "B/B",
             Metric::WrittenPerOperation | Metric::TrafficPerOperation => "B/operation",
             Metric::Recovery => "s",
         }
@@ -324,6 +357,7 @@ impl Metric {
             self,
             Metric::Throughput
                 | Metric::LowestSecond
+                | Metric::LowestOverMean
                 | Metric::Cpu
                 | Metric::Disk
                 | Metric::Device(_)

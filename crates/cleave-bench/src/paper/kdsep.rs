@@ -56,7 +56,7 @@ const fn workload(workload: &'static str) -> Spec {
 }
 
 const fn killed(workload: &'static str) -> Spec {
-    Spec { workload, recover: true, ..BASE }
+    Spec { workload, recover: true, at_rest: true, ..BASE }
 }
 
 const fn skewed(exponent: f64) -> Spec {

@@ -22,7 +22,7 @@ pub fn section(papers: &[Results]) -> String {
             html += &format!("<details><summary>Not measured: {}</summary>\n", missing.len());
             html += "<div class=\"wide\"><table class=\"words\">\n<tr><th>experiment</th><th>claim</th><th>why</th><th>figures</th></tr>\n";
             for claim in missing {
-                let cells = [&claim.experiment, &claim.claim, &claim.measured_words(), &claim.figures_words()];
+                let cells = [&claim.name_words(), &claim.claim, &claim.measured_words(), &claim.figures_words()];
                 html += &row(&cells.map(|cell| escape(cell)), "");
             }
             html += "</table></div></details>\n";
@@ -39,7 +39,7 @@ fn table(claims: &[&Claim]) -> String {
     );
     for claim in claims {
         let cells = [
-            escape(&claim.experiment),
+            escape(&claim.name_words()),
             escape(&claim.claim),
             escape(&claim.measured_words()),
             escape(&claim.ratio_words()),

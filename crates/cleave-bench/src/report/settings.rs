@@ -36,7 +36,10 @@ pub fn opening(outcomes: &[Outcome], groups: &[Group<'_>], engines: &[&str]) -> 
     let memory = range(|outcome| outcome.memory_budget, size::human);
     let threads = range(|outcome| outcome.threads, |threads| threads.to_string());
     let durability = distinct(outcomes.iter().map(|outcome| outcome.durability.name()));
-    let machines = distinct(outcomes.iter().filter_map(|outcome| outcome.settings["machine"].as_str()));
+    let texts = |field: &str| distinct(outcomes.iter().filter_map(|outcome| outcome.settings[field].as_str()));
+    let (mut machines, commits) = (texts("machine"), texts("commit"));
+    let commits = (!commits.is_empty()).then(|| format!("commit {}", commits.join(", ")));
+    machines.extend(commits.as_deref());
     html += &format!(
         "<p>{records} records; keys of {keys} B, values of {values} B; {memory} of memory; {threads} client thread{}; {} \
          durability</p>\n<p>{}</p>\n",

@@ -8,7 +8,6 @@ use super::html::escape;
 use super::lines::{Line, named, seconds};
 use super::number::{short, time, times};
 use super::runs::{Entry, Group};
-use crate::pace::Bursts;
 use crate::result::Outcome;
 use crate::series::{Spread, stalls};
 use crate::size;
@@ -72,8 +71,7 @@ fn latency(entries: &[Entry<'_>]) -> String {
 fn over_time(entries: &[Entry<'_>]) -> String {
     let marked = |entry: &Entry<'_>| {
         let values: Vec<f64> = whole(&entry.outcome.per_second).iter().map(|&count| count as f64).collect();
-        let bursts: Option<Bursts> =
-            serde_json::from_value(entry.outcome.settings["options"]["bursts"].clone()).ok().flatten();
+        let bursts = entry.outcome.bursts();
         let elapsed = Duration::try_from_secs_f64(entry.outcome.elapsed_s).unwrap_or_default();
         let marks = stalls(&entry.outcome.per_second, elapsed, bursts);
         Line { marks, ..line(entry, values) }
