@@ -14,7 +14,7 @@ use super::cursor::Cursor;
 use super::error::{Error, Result};
 use super::key::{KeyspaceId, split_key};
 use super::kind::{Kind, Seqno, Stamp};
-use super::operator::{MergeOperator, OperatorSource, full_merge, partial_merge};
+use super::operator::{Joinable, MergeOperator, OperatorSource, full_merge, join_neighbours};
 use super::slice::Slice;
 use super::tombstones::{Fragment, Sweep};
 use super::{limits, verify};
@@ -305,6 +305,17 @@ impl<C: Cursor> VersionSource for Retention<'_, C> {
     }
 }
 
+/// A version whose payload is in memory.
+impl Joinable for (Stamp, Slice) {
+    fn operand(&self) -> Option<&[u8]> {
+        (self.0.kind() == Some(Kind::Delta)).then_some(&self.1)
+    }
+
+    fn joined(_: &Self, newer: &Self, operand: Vec<u8>) -> Self {
+        (newer.0, Slice::owned(operand))
+    }
+}
+
 type FindOperator<'a> = dyn Fn() -> Option<Arc<dyn MergeOperator>> + 'a;
 
 /// One stripe of one key, while its versions are read, newest first.
@@ -394,27 +405,13 @@ impl KeyStripe {
 
     /// Ends the stripe without a base: its deltas are kept, combined as far as the operator can.
     fn close(&mut self, kept: &mut VecDeque<(Stamp, Slice)>, key: &[u8], operator: &FindOperator<'_>) {
-        if self.deltas.len() < 2 {
-            kept.extend(self.deltas.drain(..));
-            return;
-        }
-        let operator = operator();
-        let mut combined: Vec<(Stamp, Slice)> = Vec::with_capacity(self.deltas.len().min(16));
-        for (stamp, value) in self.deltas.drain(..).rev() {
-            let joined = operator.as_deref().and_then(|operator| {
-                let (older_stamp, older) = combined.last()?;
-                let inline = older_stamp.kind() == Some(Kind::Delta) && stamp.kind() == Some(Kind::Delta);
-                inline.then(|| partial_merge(operator, user_key(key), older, &value)).flatten()
-            });
-            match joined.filter(|joined| joined.len() < limits::VALUE_BYTES_LIMIT) {
-                Some(joined) => {
-                    combined.pop();
-                    combined.push((stamp, Slice::owned(joined)));
-                }
-                None => combined.push((stamp, value)),
+        match if self.deltas.len() < 2 { None } else { operator() } {
+            Some(operator) => {
+                let combined = join_neighbours(&*operator, user_key(key), self.deltas.drain(..).rev());
+                kept.extend(combined.into_iter().rev());
             }
+            None => kept.extend(self.deltas.drain(..)),
         }
-        kept.extend(combined.into_iter().rev());
     }
 
     /// Ends the stripe where nothing older is visible: its deltas are merged onto a missing value.

@@ -17,8 +17,8 @@ use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
-use crate::base::operator::partial_merge;
-use crate::base::{FileId, Kind, MergeOperator, Seqno, Slice, Stamp, limits};
+use crate::base::operator::{Joinable, join_neighbours};
+use crate::base::{FileId, Kind, MergeOperator, Seqno, Slice, Stamp};
 use crate::cache::ghosts::{Demand, GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::sched::sync::RwLock;
@@ -48,9 +48,15 @@ impl ListVersion {
     fn copy_of((stamp, payload): &KeyVersion) -> ListVersion {
         ListVersion { stamp: *stamp, oldest: stamp.seqno(), payload: Slice::copy_from(payload) }
     }
+}
 
-    fn is_base(&self) -> bool {
-        self.stamp.kind().is_some_and(Kind::is_base)
+impl Joinable for ListVersion {
+    fn operand(&self) -> Option<&[u8]> {
+        (self.stamp.kind() == Some(Kind::Delta)).then_some(&self.payload)
+    }
+
+    fn joined(older: &Self, newer: &Self, operand: Vec<u8>) -> Self {
+        ListVersion { stamp: newer.stamp, oldest: older.oldest, payload: Slice::copy_from(&operand) }
     }
 }
 
@@ -138,7 +144,8 @@ impl OperandList {
         let before = before.flat_map(|(_, versions)| versions).chain(&self.versions).filter(above).cloned();
         let mut versions: Vec<ListVersion> = before.collect();
         if let Some(operator) = operator.filter(|_| versions.len() > VERSIONS_MAX) {
-            versions = merged(versions, operator, added.user_key);
+            versions = join_neighbours(operator, added.user_key, versions.into_iter().rev());
+            versions.reverse();
         }
         let newer: Box<[ListVersion]> =
             added.versions.iter().map(ListVersion::copy_of).filter(|version| above(&version)).collect();
@@ -155,28 +162,6 @@ impl OperandList {
         let newer = self.newer.iter().flat_map(|(_, versions)| versions);
         newer.chain(&self.versions).map(|version| version.payload.held_bytes() + VERSION_BYTES).sum()
     }
-}
-
-/// Operands, newest first, merged with their neighbours as far as the operator can.
-fn merged(versions: Vec<ListVersion>, operator: &dyn MergeOperator, user_key: &[u8]) -> Vec<ListVersion> {
-    let mut all: Vec<ListVersion> = Vec::with_capacity(versions.len());
-    for version in versions.into_iter().rev() {
-        let older = all.last().filter(|older| !older.is_base() && !version.is_base());
-        let joined = older.and_then(|older| {
-            let joined = partial_merge(operator, user_key, &older.payload, &version.payload)?;
-            (joined.len() < limits::VALUE_BYTES_LIMIT).then(|| ListVersion {
-                stamp: version.stamp,
-                oldest: older.oldest,
-                payload: Slice::copy_from(&joined),
-            })
-        });
-        match joined {
-            Some(joined) => *all.last_mut().expect("there is an older version to join") = joined,
-            None => all.push(version),
-        }
-    }
-    all.reverse();
-    all
 }
 
 /// What a flush adds to the bucket of a key.

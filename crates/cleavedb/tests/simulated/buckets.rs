@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleavedb::operators::Append;
 use cleavedb::testing::{self, SimDisk, Tuning, sleep};
-use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
+use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result, WriteBatch};
 
 use crate::deltas::{Chain, calm, flushed, in_buckets, options, text};
 use crate::support::{in_world, lose_power, open_with, taken};
@@ -232,6 +233,63 @@ fn reading_a_key_takes_no_time_in_proportion_to_its_history() {
     ];
     for (deltas, flush_bytes, bucket_bytes, read_max) in cases {
         in_world(1, move || append_and_read(deltas, flush_bytes, bucket_bytes, read_max));
+    }
+}
+
+/// The built-in `append`, which counts the bytes that combining its operands has made.
+#[derive(Default)]
+struct CountingAppend(Append, Arc<std::sync::atomic::AtomicUsize>);
+
+impl MergeOperator for CountingAppend {
+    fn name(&self) -> &str {
+        "counting append"
+    }
+
+    fn full_merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
+        self.0.full_merge(key, base, operands)
+    }
+
+    fn partial_merge(&self, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        let joined = self.0.partial_merge(key, older, newer)?;
+        self.1.fetch_add(joined.len(), std::sync::atomic::Ordering::Relaxed);
+        Some(joined)
+    }
+}
+
+#[test]
+fn many_appends_to_one_key_are_combined_without_being_copied_each_time() {
+    const OPERAND: usize = 100;
+    for deltas in [DeltaPlacement::Levels, DeltaPlacement::Buckets] {
+        in_world(1, move || {
+            let append = CountingAppend::default();
+            let copied = append.1.clone();
+            let mut tuning = Tuning::tiny();
+            // All of them in one index table.
+            (tuning.index_table_bytes, tuning.flush_bytes, tuning.front_bytes_max) = (32 << 20, 32 << 20, 64 << 20);
+            (tuning.cache_bytes, tuning.memory_bytes) = (16 << 20, 128 << 20);
+            let options = Options::new().merge_operator(Arc::new(append)).background_threads(2);
+            let db = open_with(&SimDisk::new(), options, tuning).unwrap();
+            let of = KeyspaceOptions::new().merge_operator("counting append").deltas(deltas);
+            let lists = db.create_keyspace("lists", of).unwrap();
+            lists.put("hot", "base").unwrap();
+            db.flush().unwrap();
+            let mut length = 4;
+            for round in 0..2 {
+                for first in (0..APPENDS).step_by(500) {
+                    let mut batch = WriteBatch::new();
+                    (first..first + 500).for_each(|at| batch.merge(&lists, "hot", format!("{at:0OPERAND$}")));
+                    db.write(batch).unwrap();
+                }
+                length += APPENDS * (OPERAND + 1);
+                db.flush().unwrap();
+                db.wait_for_background().unwrap();
+                let value = lists.get("hot").unwrap().unwrap();
+                assert!(value.len() == length && value.ends_with(format!("{:0OPERAND$}", APPENDS - 1).as_bytes()));
+                // A byte for each doubling of what was combined: in the seal, and once more in each later job.
+                let copied = copied.load(std::sync::atomic::Ordering::Relaxed);
+                assert!(copied < 40 * length, "{deltas:?}, round {round}: {copied} bytes for {length}");
+            }
+        });
     }
 }
 

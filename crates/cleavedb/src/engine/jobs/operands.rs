@@ -2,8 +2,8 @@
 //! (rule 7), merged as far as the operator can (rules 6 and 8).
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
-use crate::base::operator::partial_merge;
-use crate::base::{Kind, MergeOperator, OperatorSource, Result, Seqno, Slice, Stamp, limits, split_key};
+use crate::base::operator::join_neighbours;
+use crate::base::{Kind, OperatorSource, Result, Seqno, Stamp, limits, split_key};
 use crate::deltas::policy::OPERANDS_MAX;
 use crate::engine::core::Core;
 use crate::engine::layer::collect_versions;
@@ -84,7 +84,15 @@ impl<'a> Operands<'a> {
         let (deltas, own_base) = live.split_at(bases_at.unwrap_or(live.len()));
         let operator = split_key(key).and_then(|(keyspace, _)| self.core.keyspaces.operator(keyspace));
         let merged = match &operator {
-            Some(operator) => merge_neighbours(&**operator, key, deltas),
+            Some(operator) => {
+                let mut merged = join_neighbours(
+                    &**operator,
+                    split_key(key).map_or(key, |(_, key)| key),
+                    deltas.iter().rev().cloned(),
+                );
+                merged.reverse();
+                merged
+            }
             None => deltas.to_vec(),
         };
         if operator.is_some()
@@ -111,25 +119,4 @@ impl<'a> Operands<'a> {
         let value = self.core.value_of(view, &keyspace, key, &versions, None).ok()??;
         (value.len() < limits::VALUE_BYTES_LIMIT).then(|| (Stamp::new(newest, Kind::Put), value))
     }
-}
-
-/// Merges operands, newest first, with their neighbours as far as the operator can. The result of each merge has the number of
-/// its newest operand.
-fn merge_neighbours(operator: &dyn MergeOperator, key: &[u8], deltas: &[KeyVersion]) -> Vec<KeyVersion> {
-    let user_key = split_key(key).map_or(key, |(_, key)| key);
-    let mut combined: Vec<KeyVersion> = Vec::with_capacity(deltas.len().min(16));
-    for (stamp, operand) in deltas.iter().rev() {
-        let is_operand = |stamp: &Stamp| stamp.kind() == Some(Kind::Delta);
-        let joined = combined.last().filter(|(older, _)| is_operand(older) && is_operand(stamp));
-        let joined = joined.and_then(|(_, older)| partial_merge(operator, user_key, older, operand));
-        match joined.filter(|joined| joined.len() < limits::VALUE_BYTES_LIMIT) {
-            Some(joined) => {
-                combined.pop();
-                combined.push((*stamp, Slice::owned(joined)));
-            }
-            None => combined.push((*stamp, operand.clone())),
-        }
-    }
-    combined.reverse();
-    combined
 }
