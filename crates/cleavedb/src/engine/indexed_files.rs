@@ -57,6 +57,12 @@ impl Core {
         self.hash.unsaved_bytes.store(unsaved, Ordering::Relaxed);
     }
 
+    /// At an open: counts what the indexes reference in logs that have not left the front.
+    pub fn note_indexed_logs(&self) {
+        let indexed = self.indexed_files();
+        self.published.view().logs.values().for_each(|log| log.note_indexed(indexed.of(log.id()).bytes));
+    }
+
     /// A hash keyspace was dropped: its logs can go, and what is saved of it.
     pub fn note_dropped_index(&self, keyspace: &KeyspaceState) {
         if keyspace.hash.is_some() {

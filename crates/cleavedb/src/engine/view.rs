@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::{FileId, verify};
+use crate::base::{FileId, Seqno, verify};
 use crate::deltas::directory::Directory;
 use crate::engine::buckets::Buckets;
 use crate::engine::layer::{Layer, in_order};
@@ -115,6 +115,15 @@ impl View {
     /// True if all versions are in tables.
     pub fn front_is_empty(&self) -> bool {
         self.active.is_empty() && self.sealed.is_empty() && self.runs.is_empty()
+    }
+
+    /// Everything up to this sequence number is in tables or in indexes once these oldest runs are in tables, if `published` was
+    /// published before the call.
+    pub fn settled_without(&self, flushed: &[Arc<Run>], published: Seqno) -> Seqno {
+        let stays = |run: &&Arc<Run>| !flushed.iter().any(|flushed| Arc::ptr_eq(flushed, run));
+        let tables = std::iter::once(&self.active).chain(&self.sealed).filter_map(|table| table.seqnos());
+        let first = tables.chain(self.runs.iter().filter(stays).map(|run| run.seqnos())).map(|(first, _)| first).min();
+        first.map_or(published, |first| Seqno(first.0.saturating_sub(1)).min(published))
     }
 
     /// Versions in index tables and runs, and range tombstones.

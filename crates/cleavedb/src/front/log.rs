@@ -23,6 +23,8 @@ pub struct LogFile {
     end: AtomicU64,
     /// The newest record, or 0 if there is none.
     last_seqno: AtomicU64,
+    /// Bytes of records that are in indexes, so that no flush carries them.
+    indexed: AtomicU64,
 }
 
 impl LogFile {
@@ -45,6 +47,7 @@ impl LogFile {
             written: AtomicU64::new(end),
             end: AtomicU64::new(end),
             last_seqno: AtomicU64::new(last_seqno.0),
+            indexed: AtomicU64::new(0),
         }
     }
 
@@ -86,6 +89,16 @@ impl LogFile {
     /// The newest record, or [`Seqno::ZERO`] if there is none.
     pub fn last_seqno(&self) -> Seqno {
         Seqno(self.last_seqno.load(Ordering::Acquire))
+    }
+
+    /// Bytes of records of hash keyspaces, live or not. Of what was written before the open, only those that are live.
+    pub fn indexed_bytes(&self) -> u64 {
+        self.indexed.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of records that were put into indexes.
+    pub fn note_indexed(&self, bytes: u64) {
+        self.indexed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Marks the file as obsolete, because the manifest no longer references it: it is deleted when its last user drops

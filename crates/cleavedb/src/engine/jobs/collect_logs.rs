@@ -144,15 +144,16 @@ impl Core {
         };
         let logs: Vec<LogSpace> = state.indexed.iter().filter_map(space).collect();
         // What ordered keyspaces have in the logs of the front is judged once they have left it.
-        let in_front = view.logs.keys().map(|log| indexed.of(*log).bytes).sum();
+        let front_live = view.logs.keys().map(|log| indexed.of(*log).bytes).sum();
+        let front_bytes = view.logs.values().map(|log| log.indexed_bytes()).sum::<u64>().max(front_live);
         let keyspaces = self.keyspaces.hashed();
         let sum = |of: fn(&HashStore) -> usize| {
             keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref()).map(|index| of(index) as u64).sum()
         };
         let demand = Demand {
             logs: &logs,
-            front_bytes: in_front,
-            front_live: in_front,
+            front_bytes,
+            front_live,
             slack: SLACK_LOGS * self.settings.tuning.log_bytes_for(self.stored_bytes()),
             keys: sum(HashStore::keys),
             tombstones: sum(HashStore::tombstones),

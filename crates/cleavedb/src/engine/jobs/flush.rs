@@ -113,7 +113,12 @@ impl Flush {
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let runs = &self.0;
         let (view, snapshots) = core.snapshots.capture(&core.published);
-        let flushed = seqnos_of(runs).1;
+        let published = snapshots.last().copied().unwrap_or_default();
+        let flushed = match core.keyspaces.has_hashed() {
+            // Records of hash keyspaces after the runs need no flush.
+            true => view.settled_without(runs, published).max(seqnos_of(runs).1),
+            false => seqnos_of(runs).1,
+        };
         let weight: u64 = runs.iter().map(|run| run.weight()).sum();
         let drained = weight + runs.iter().map(|run| run.kept_bytes()).sum::<u64>();
         let begun = Begun { weight, drained, began: now() };

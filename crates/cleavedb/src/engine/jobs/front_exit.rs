@@ -1,8 +1,8 @@
 //! How logs leave the front: once everything in them is in tables, or in the index of a hash keyspace, which is made anew from
 //! them at each open. Logs that tables or indexes reference stay for their records; the others are removed.
 //!
-//! Part of each flush. While there is nothing to flush, because everything that was written went to hash keyspaces, a job of
-//! its own does it.
+//! Part of each flush. Logs that hold nothing to be flushed, because everything in them went to hash keyspaces, leave by a job of
+//! its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::log::LogFile;
 use crate::levels::table::Table;
 
-/// Due when logs are full and the front holds no versions: there is nothing in it that a flush would carry.
+/// Due when logs are full and the front holds no versions of them: there is nothing that a flush would carry.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Each time something is synced, and an edit is committed; so it is not done for a single log.
@@ -34,9 +34,13 @@ struct SettleLogs;
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let busy = state.has(Sole::FrontExit) || !state.shortages.may_try(Need::Flush, look.now);
+    if busy || look.view.logs.len() <= FULL_LOGS_MIN || !core.keyspaces.has_hashed() {
+        return None;
+    }
+    let settled = look.view.settled_without(&[], core.published.seqno());
     // The newest log may be the active log; one without records stays as it is.
-    let full = look.view.logs.values().rev().skip(1).filter(|log| log.last_seqno() != Seqno::ZERO);
-    let is_due = !busy && full.count() >= FULL_LOGS_MIN && look.view.front_is_empty() && core.keyspaces.has_hashed();
+    let is_settled = |log: &&Arc<LogFile>| log.last_seqno() != Seqno::ZERO && log.last_seqno() <= settled;
+    let is_due = look.view.logs.values().rev().skip(1).filter(is_settled).count() >= FULL_LOGS_MIN;
     is_due.then(|| JobKind::begin(SettleLogs)).flatten()
 }
 
@@ -83,11 +87,8 @@ pub(crate) fn logs_leave(edit: &Edit) -> impl FnOnce(&mut Sources) + use<> {
 impl Core {
     fn settle_logs(&self) -> Result<Outcome<'static>> {
         let (view, seqno) = self.published.read();
-        if !view.front_is_empty() {
-            // A writer was faster; a flush will do it.
-            return Ok(Outcome::nothing());
-        }
-        let FrontExit { edit, until } = self.front_exit(&view, seqno, &[])?;
+        let settled = view.settled_without(&[], seqno);
+        let FrontExit { edit, until } = self.front_exit(&view, settled, &[])?;
         if edit.logs_removed.is_empty() && edit.values_placed.is_empty() {
             return Ok(Outcome::nothing());
         }
@@ -95,7 +96,7 @@ impl Core {
         let leave = logs_leave(&edit);
         Ok(Outcome::edit(until, edit, leave).then(move |core, installed| {
             installed?;
-            core.work.note_flushed(seqno);
+            core.work.note_flushed(settled);
             core.note_hashed_change();
             Ok(())
         }))

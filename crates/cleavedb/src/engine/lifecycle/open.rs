@@ -129,6 +129,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     }));
     core.work.note_flushed(flushed);
     core.note_saved_indexes();
+    core.note_indexed_logs();
     core.note_hashed_change();
     start(&core)?;
     Ok(core)

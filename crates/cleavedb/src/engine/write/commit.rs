@@ -15,6 +15,7 @@ use crate::engine::commit_queue::{CommitState, WaitingWriter, WriterQueue};
 use crate::engine::core::Core;
 use crate::engine::pacer::REVIEW_BYTES;
 use crate::engine::tuning::settings::{Durability, WriteOptions, check_interval};
+use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::edit::KeyspaceKind;
 use crate::format::frame::{BodyChecksum, FrameHeader, FrameKind, HEADER_BYTES};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
@@ -214,7 +215,10 @@ impl Core {
         self.counters.user_bytes.fetch_add(body_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
         match group.iter().any(|batch| batch.writes_hashed()) {
-            true => self.index_and_publish(group, first, first_seqno, commit.last_seqno),
+            true => {
+                let bytes = self.index_and_publish(group, first, first_seqno, commit.last_seqno);
+                commit.writer.iter().filter_map(|writer| writer.active()).for_each(|log| log.note_indexed(bytes));
+            }
             false => self.published.publish(commit.last_seqno),
         }
         if self.settings.tuning.is_full(&commit.active) {
@@ -316,9 +320,21 @@ impl Core {
         });
         let writer = commit.writer.as_mut().expect("a log writer was fitted to the log");
         commit.unsynced.extend(writer.rotate(log));
+        self.seal_before_indexed(commit);
         self.note_hashed_change();
         self.work.wake();
         Ok(())
+    }
+
+    /// Seals an index table that is not full if it keeps many bytes of hash keyspaces in the front, so that a flush lets their
+    /// logs go. What waits to be flushed already will do the same.
+    fn seal_before_indexed(&self, commit: &mut CommitState) {
+        let view = self.published.view();
+        let is_waiting = !view.sealed.is_empty() || !view.runs.is_empty();
+        let logs = || unflushed_log_bytes(&view, self.work.flushed());
+        if !is_waiting && logs().keeps_much_indexed(&self.settings.tuning, self.unflushed_bytes_max()) {
+            self.seal(commit);
+        }
     }
 
     /// Makes sure that the log writer uses the ring that `log` was made for, and that recovery will find that ring.

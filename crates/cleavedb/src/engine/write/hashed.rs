@@ -15,8 +15,14 @@ const NEW_KEY_BYTES: usize = 64;
 
 impl Core {
     /// Puts the places of a group's records into the indexes of hash keyspaces, and publishes the group. A reader sees all of
-    /// it, or nothing.
-    pub(super) fn index_and_publish(&self, group: &[&Batch], first: RecordPlace, first_seqno: Seqno, last: Seqno) {
+    /// it, or nothing. Returns the bytes of these records.
+    pub(super) fn index_and_publish(
+        &self,
+        group: &[&Batch],
+        first: RecordPlace,
+        first_seqno: Seqno,
+        last: Seqno,
+    ) -> u64 {
         let gate = self.hash.gate.write();
         // Whoever takes a snapshot from here on waits for the publication.
         let held = self.snapshots.held();
@@ -43,6 +49,7 @@ impl Core {
         self.published.publish(last);
         drop(held);
         drop(gate);
+        bytes
     }
 
     /// Checks that the indexes have memory for the new keys of a batch beside `others` bytes for those of batches before it;

@@ -204,7 +204,7 @@ impl Core {
     /// queue of sealed index tables is at its limit.
     fn front_stage(&self, view: &View, drain: f64) -> Stage {
         let tuning = &self.settings.tuning;
-        let LogBytes { all: logs, carried } = unflushed_log_bytes(view, self.work.flushed());
+        let LogBytes { all: logs, carried, .. } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
         let front_max = (tuning.front_bytes_max + tuning.index_table_bytes) as u64;
         let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
@@ -285,6 +285,8 @@ pub(crate) struct LogBytes {
     pub all: u64,
     /// Without the records that stay in their logs: bytes that flushes have yet to carry, or found dead.
     pub carried: u64,
+    /// Bytes of records that are in the indexes of hash keyspaces; no flush carries them.
+    pub indexed: u64,
 }
 
 impl LogBytes {
@@ -293,11 +295,18 @@ impl LogBytes {
     pub fn is_due(&self, tuning: &Tuning, most: u64) -> bool {
         self.carried > tuning.logs_bytes_max / 2 || self.all > (tuning.replay_bytes_max / 2).min(most)
     }
+
+    /// True if the records of hash keyspaces alone make a flush due.
+    pub fn keeps_much_indexed(&self, tuning: &Tuning, most: u64) -> bool {
+        self.indexed > (tuning.replay_bytes_max / 2).min(most)
+    }
 }
 
 pub(crate) fn unflushed_log_bytes(view: &View, flushed: Seqno) -> LogBytes {
-    let all = view.logs.values().filter(|log| log.last_seqno() > flushed).map(|log| log.end()).sum::<u64>();
-    LogBytes { all, carried: all.saturating_sub(view.kept_bytes()) }
+    let logs = || view.logs.values().filter(|log| log.last_seqno() > flushed);
+    let all = logs().map(|log| log.end()).sum::<u64>();
+    let indexed = logs().map(|log| log.indexed_bytes()).sum::<u64>();
+    LogBytes { all, carried: all.saturating_sub(view.kept_bytes() + indexed), indexed }
 }
 
 #[cfg(test)]

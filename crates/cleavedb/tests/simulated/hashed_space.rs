@@ -1,0 +1,94 @@
+//! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
+//! files and without merge operators.
+
+use cleavedb::testing::{SimDisk, Tuning};
+use cleavedb::{Db, Keyspace, KeyspaceOptions};
+
+use crate::deltas::options;
+use crate::support::{in_world, open_with, value, with_each_log};
+
+const LOG_BYTES: u64 = 64 << 10;
+
+/// Small logs, and an index table that a little ordered traffic does not fill.
+fn tuning() -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.log_bytes, tuning.log_bytes_min) = (LOG_BYTES, LOG_BYTES);
+    tuning.index_table_bytes = 1 << 20;
+    (tuning.front_bytes_max, tuning.logs_bytes_max) = (4 << 20, 4 << 20);
+    (tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (4 << 20, 512 << 10);
+    tuning.close_flush_bytes = 1 << 20;
+    tuning
+}
+
+fn hashed(db: &Db) -> Keyspace {
+    let new = || db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain")).unwrap();
+    db.open_keyspace("hashed").unwrap_or_else(|_| new())
+}
+
+/// Bytes of all logs.
+fn logs(disk: &SimDisk) -> u64 {
+    let files = disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
+    files.map(|(path, _)| disk.read_file(&path).map_or(0, |bytes| bytes.len() as u64)).sum()
+}
+
+fn of(round: usize, number: usize) -> Vec<u8> {
+    value(&format!("{round}-{number} "), 1000)
+}
+
+/// Overwrites 200 keys of 1000 B.
+fn overwrite(keyspace: &Keyspace, round: usize) {
+    (0..200).for_each(|number| keyspace.put(format!("{number:04}"), of(round, number)).unwrap());
+}
+
+/// 200 KB live, 3/7 of it and three logs garbage; 512 KiB that wait for a flush, with the log that completes them; the active and
+/// the spare log, and two that are full.
+const LOGS_MAX: u64 = 300_000 + (512 << 10) + 8 * LOG_BYTES;
+
+#[test]
+fn a_few_ordered_writes_keep_no_logs_of_a_hash_keyspace() {
+    with_each_log(|backend| {
+        for is_reopened in [false, true] {
+            let disk = SimDisk::new();
+            let mut db = open_with(&disk, options().log_backend(backend), tuning()).unwrap();
+            db.put("one", "put").unwrap();
+            if is_reopened {
+                db.close().unwrap();
+                db = open_with(&disk, options().log_backend(backend), tuning()).unwrap();
+            }
+            let keyspace = hashed(&db);
+            (0..40).for_each(|round| overwrite(&keyspace, round));
+            db.wait_for_background().unwrap();
+            assert!(logs(&disk) < LOGS_MAX, "{} B in logs: {:?}", logs(&disk), db.stats().hash);
+            // Recovery reads what has not left the front, and the logs behind the saved indexes.
+            let in_front: u64 = db.stats().logs.iter().map(|log| log.bytes).sum();
+            assert!(in_front < (512 << 10) + 4 * LOG_BYTES, "{in_front} B are not flushed");
+            let db = open_with(&disk.process_crash(), options().log_backend(backend), tuning()).unwrap();
+            assert_eq!(db.get("one").unwrap().unwrap(), "put");
+            (0..200).for_each(|number| {
+                assert_eq!(hashed(&db).get(format!("{number:04}")).unwrap().unwrap(), of(39, number));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_little_ordered_traffic_is_flushed_seldom_and_paces_no_writer_of_a_hash_keyspace() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options().log_backend(backend), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        let mut most = 0;
+        for round in 0..60 {
+            overwrite(&keyspace, round);
+            most = most.max(logs(&disk));
+            (0..8).for_each(|number| db.put(format!("{round}-{number}"), value("ordered", 100)).unwrap());
+        }
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        assert!(most < LOGS_MAX && stats.stalls == 0, "{most} B in logs, {} stalls: {:?}", stats.stalls, stats.hash);
+        assert!((4..40).contains(&stats.flushes), "{} flushes of 12 MB", stats.flushes);
+        assert_eq!(db.iter().unwrap().count(), 480);
+        let db = open_with(&disk.process_crash(), options().log_backend(backend), tuning()).unwrap();
+        assert_eq!(db.iter().unwrap().count(), 480);
+    });
+}
