@@ -20,6 +20,7 @@ mod released_space;
 mod handles;
 mod snapshots;
 mod hashed;
+mod hashed_damage;
 mod range_deletes;
 mod iterators;
 mod multi_get;
