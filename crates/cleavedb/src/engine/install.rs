@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::{Occupant, SMALL_FILES_BYTES};
-use crate::engine::manifest::Manifest;
+use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::Sources;
 use crate::format::edit::Edit;
@@ -88,6 +88,10 @@ impl Core {
     /// As [`commit_to_manifest`](Core::commit_to_manifest), for a caller that holds the manifest. Reserves more file numbers in passing.
     pub fn commit_edit(&self, manifest: &mut Manifest, edit: &Edit) -> Result<()> {
         let mut edit = Cow::Borrowed(edit);
+        let whole = self.logs_whole(manifest.state(), &edit);
+        if !whole.is_empty() {
+            edit.to_mut().logs_whole = whole;
+        }
         if edit.files_reserved.is_empty()
             && self.numbers.is_low()
             // What fails here is tried again by the next edit.
@@ -101,6 +105,23 @@ impl Core {
         self.fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The logs of the front with records of hash keyspaces that an edit leaves unsettled, and up to where they are durable, as
+    /// far as that is new. Consumers get past these records, but nothing else has them: they must be there at the next open.
+    fn logs_whole(&self, state: &ManifestState, edit: &Edit) -> Vec<(FileId, u64)> {
+        if !self.keyspaces.has_hashed() {
+            return Vec::new();
+        }
+        let leaves = |id: &FileId| {
+            edit.logs_removed.contains(id)
+                || edit.logs_ended.iter().any(|(log, _)| log == id)
+                || edit.values_placed.iter().any(|(log, _)| log == id)
+        };
+        let view = self.published.view();
+        let unsettled = view.logs.values().filter(|log| state.logs.get(&log.id()) == Some(&None) && !leaves(&log.id()));
+        let ends = unsettled.filter_map(|log| Some((log.id(), self.horizon.synced_end_of(log.id(), log.end())?)));
+        ends.filter(|(log, end)| state.logs_whole.get(log).is_none_or(|known| known < end)).collect()
     }
 
     /// Every edit carries the numbers that must never be given out twice.

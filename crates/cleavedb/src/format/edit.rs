@@ -163,6 +163,9 @@ pub struct Edit {
     /// Logs that end at this offset: everything before it is durable and must be intact, everything behind it is
     /// ignored.
     pub logs_ended: Vec<(FileId, u64)>,
+    /// Logs of which everything before this offset is durable, and stays needed after its consumers have got past it: hash
+    /// keyspaces may have records there.
+    pub logs_whole: Vec<(FileId, u64)>,
     /// New tables, with their levels.
     pub tables_added: Vec<(u8, TableMeta)>,
     /// Tables that are no longer part of any level.
@@ -241,6 +244,7 @@ mod tag {
     pub const INDEXED: u64 = 31;
     pub const UNINDEXED: u64 = 32;
     pub const INDEXES_SAVED: u64 = 33;
+    pub const LOG_WHOLE: u64 = 34;
 }
 
 impl Edit {
@@ -305,8 +309,10 @@ impl Edit {
         for log in &self.logs_removed {
             put_all(out, [tag::LOG_REMOVED, log.0]);
         }
-        for (log, end) in &self.logs_ended {
-            put_all(out, [tag::LOG_ENDED, log.0, *end]);
+        for (tag, logs) in [(tag::LOG_ENDED, &self.logs_ended), (tag::LOG_WHOLE, &self.logs_whole)] {
+            for (log, end) in logs {
+                put_all(out, [tag, log.0, *end]);
+            }
         }
         for (level, meta) in &self.tables_added {
             put_all(out, [tag::TABLE_ADDED, *level as u64]);
@@ -402,6 +408,7 @@ impl Edit {
             tag::LOG_ADDED => self.logs_added.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_REMOVED => self.logs_removed.push(take_file(bytes, FILE_ID_MAX)?),
             tag::LOG_ENDED => self.logs_ended.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
+            tag::LOG_WHOLE => self.logs_whole.push((take_file(bytes, FILE_ID_MAX)?, take(bytes)?)),
             tag::TABLE_ADDED => {
                 let level = u8::try_from(take(bytes)?).ok()?;
                 let meta = TableMeta::decode(bytes).filter(|meta| meta.id.0 <= FILE_ID_MAX)?;
@@ -562,6 +569,7 @@ mod tests {
             logs_added: vec![FileId(12)],
             logs_removed: vec![FileId(4), FileId(5)],
             logs_ended: vec![(FileId(6), 123_456)],
+            logs_whole: vec![(FileId(12), 8192)],
             tables_added: Vec::new(),
             tables_removed: vec![FileId(8)],
             watermarks: Watermarks::only(Consumer::Levels, Seqno(1000)),

@@ -215,6 +215,7 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     }
     lines.extend(numbered("log added", &edit.logs_added));
     lines.extend(edit.logs_ended.iter().map(|(id, end)| ("log ended", format!("{} at {end}", id.0))));
+    lines.extend(edit.logs_whole.iter().map(|(id, end)| ("log whole", format!("{} up to {end}", id.0))));
     lines.extend(numbered("log removed", &edit.logs_removed));
     lines.extend(numbered("table removed", &edit.tables_removed));
     let place = |level: u8| match level {

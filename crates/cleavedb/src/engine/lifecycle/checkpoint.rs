@@ -102,6 +102,7 @@ impl Core {
             state.values.adopt(log.id(), *end, indexed.refers_to(log.id()));
         }
         state.logs = logs.iter().map(|(log, end)| (log.id(), Some(*end))).collect();
+        state.logs_whole.clear();
         // A copy makes its indexes from its logs.
         state.indexes_saved = None;
         state.forget_unused_files();

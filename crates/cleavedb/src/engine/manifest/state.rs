@@ -26,6 +26,8 @@ pub(crate) struct ManifestState {
     pub files: BTreeMap<FileId, FileKey>,
     /// Logs, and where they end if that is settled.
     pub logs: BTreeMap<FileId, Option<u64>>,
+    /// Of logs whose end is not settled: up to where they are durable and needed as a whole, if that is known.
+    pub logs_whole: BTreeMap<FileId, u64>,
     /// Tables by level.
     pub tables: BTreeMap<FileId, (u8, TableMeta)>,
     /// The buckets of the delta store.
@@ -58,6 +60,7 @@ impl Default for ManifestState {
             slow_dir: DirId::HOME,
             files: BTreeMap::new(),
             logs: BTreeMap::new(),
+            logs_whole: BTreeMap::new(),
             tables: BTreeMap::new(),
             buckets: Buckets::new(),
             values: ValueState::default(),
@@ -99,7 +102,7 @@ impl ManifestState {
             claim(is_new, || format!("log {} was added twice", log.0))?;
         }
         let known = |log: &FileId| self.logs.contains_key(log) || added.contains(log);
-        for (log, _) in &edit.logs_ended {
+        for (log, _) in edit.logs_ended.iter().chain(&edit.logs_whole) {
             claim(known(log), || format!("log {} ended before it was added", log.0))?;
         }
         let mut removed = BTreeSet::new();
@@ -220,6 +223,12 @@ impl ManifestState {
             // A log that holds values only has left the front.
             self.logs.remove(file);
         }
+        for (log, whole) in &edit.logs_whole {
+            let known = self.logs_whole.entry(*log).or_default();
+            *known = (*known).max(*whole);
+        }
+        let logs = &self.logs;
+        self.logs_whole.retain(|log, _| logs.get(log) == Some(&None));
         self.tables.extend(edit.tables_added.iter().map(|(level, meta)| (meta.id, (*level, meta.clone()))));
         for lower in &edit.buckets_removed {
             self.buckets.remove(lower);
@@ -335,6 +344,7 @@ impl ManifestState {
             files_added: self.files.values().copied().collect(),
             logs_added: self.logs.keys().copied().collect(),
             logs_ended: self.logs.iter().filter_map(|(id, end)| Some((*id, (*end)?))).collect(),
+            logs_whole: self.logs_whole.iter().map(|(id, whole)| (*id, *whole)).collect(),
             tables_added: self.tables.values().cloned().collect(),
             indexed: self.values.indexed.iter().copied().collect(),
             indexes_saved: self.indexes_saved,
@@ -413,6 +423,7 @@ mod tests {
             files_added: vec![log(3), log(4)],
             logs_added: vec![FileId(3), FileId(4)],
             logs_ended: vec![(FileId(3), 8192)],
+            logs_whole: vec![(FileId(4), 4096)],
             last_seqno: Some(Seqno(10)),
             next_file: Some(FileId(5)),
             dirs_added: vec![(DirId(2), Directory { path: "/slow".into(), since: 1 })],

@@ -84,6 +84,7 @@ pub(crate) fn recover(
         edit: Edit::default(),
         read_only,
         referenced: &state.values.referenced,
+        logs_whole: &state.logs_whole,
         in_front,
         keyspaces,
         found: find_indexes(storage, dirs, state),
@@ -147,6 +148,8 @@ struct Replay<'a> {
     edit: Edit,
     /// The records that tables reference.
     referenced: &'a References,
+    /// Up to where logs must be whole although consumers have got further.
+    logs_whole: &'a BTreeMap<FileId, u64>,
     /// Values of at least this size are not stored in index tables.
     in_front: usize,
     /// The kind of each keyspace, and from which size on its values are separated for good.
@@ -208,6 +211,12 @@ impl Replay<'_> {
         if referenced.end > end.offset {
             // Records that tables reference were durable before the tables.
             let message = format!("a frame is damaged; tables reference records of this log up to {}", referenced.end);
+            return Err(Error::corruption(file.path(), end.offset, message));
+        }
+        let whole = self.logs_whole.get(&id).copied().filter(|_| !self.found.indexes.is_empty()).unwrap_or_default();
+        if whole > end.offset {
+            let message =
+                format!("a frame is damaged; writes to hash keyspaces were durable in this log up to {whole}");
             return Err(Error::corruption(file.path(), end.offset, message));
         }
         if settled_end.is_none() {

@@ -54,16 +54,17 @@ impl Core {
 
     /// Syncs every log that has records that are not yet durable.
     fn sync_logs(&self) -> Result<()> {
-        let (target, point, earlier) = {
+        let (target, point, end, earlier) = {
             let mut commit = self.commit.lock();
             let last = commit.last_seqno;
             let durable = self.horizon.durable();
             let end = |commit: &CommitState| Some(commit.writer.as_ref()?.active()?.end());
             let before = end(&commit).unwrap_or_default();
             let point = commit.writer.as_mut().map(|writer| writer.prepare_sync(last, durable)).transpose()?;
-            let padding = end(&commit).unwrap_or_default() - before;
+            let after = end(&commit).unwrap_or_default();
+            let padding = after - before;
             self.counters.log_bytes.fetch_add(padding, Ordering::Relaxed);
-            (last, point, commit.unsynced.clone())
+            (last, point, after, commit.unsynced.clone())
         };
         match &point {
             Some(point) => point.wait()?,
@@ -80,6 +81,9 @@ impl Core {
             log.file().sync()?;
         }
         self.commit.lock().unsynced.retain(|log| !earlier.iter().any(|synced| Arc::ptr_eq(synced, log)));
+        if let Some(log) = point.as_ref().and_then(|point| point.log.as_ref()) {
+            *self.horizon.synced_end.lock() = (log.id(), end);
+        }
         self.horizon.durable.fetch_max(target.0, Ordering::AcqRel);
         Ok(())
     }
