@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Durability, Memory, ValueSpace};
+use crate::jobs::JobUse;
 use crate::latency::Summary;
 use crate::series::Spread;
 use crate::tuning::Tuning;
@@ -87,6 +88,9 @@ pub struct Outcome {
     /// The settings of the store's scheduler; none if it does not report them.
     #[serde(default)]
     pub tuning: Option<Tuning>,
+    /// What the store's background jobs used, by kind; empty if it does not report it.
+    #[serde(default)]
+    pub jobs: Vec<JobUse>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,
