@@ -1,8 +1,9 @@
 //! The tables below the main one, printed by `paper` and with `--detail`: latencies of each kind of operation, processors
-//! and devices, space in each directory, memory, and the settings of CleaveDB's scheduler.
+//! and devices, space in each directory, memory, and the settings of CleaveDB's scheduler and what its jobs used.
 
 use std::io::{self, Write};
 
+use crate::jobs::{self, JobUse};
 use crate::label::labels;
 use crate::latency::Summary;
 use crate::result::Outcome;
@@ -18,7 +19,7 @@ struct Table {
     rows: fn(&Outcome) -> Vec<Vec<String>>,
 }
 
-const TABLES: [Table; 6] = [
+const TABLES: [Table; 8] = [
     Table {
         title: "Latency by kind of operation",
         columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
@@ -45,6 +46,16 @@ const TABLES: [Table; 6] = [
         title: "Scheduling; IMTN: runs of a merge, DFTS: bytes of a flush",
         columns: &["setting", "first", "max", "last", "changes"],
         rows: settings,
+    },
+    Table {
+        title: "Background jobs by kind; bytes: read and written, as far as the store counts them",
+        columns: &["jobs", "count", "cpu s", "bytes", "records moved"],
+        rows: jobs,
+    },
+    Table {
+        title: "Processor time of moving values, as whole logs to the slow tier (demotion) and record by record (emptying)",
+        columns: &["moved", "records", "us a record", "ns a byte"],
+        rows: moved,
     },
 ];
 
@@ -129,4 +140,23 @@ fn settings(outcome: &Outcome) -> Vec<Vec<String>> {
         row("level 1", |setting| setting.level_base_bytes, true),
         row("compactions", |setting| setting.compactions, false),
     ]
+}
+
+fn jobs(outcome: &Outcome) -> Vec<Vec<String>> {
+    let row = |job: &JobUse| {
+        let JobUse { kind, count, cpu_s, bytes, records } = job;
+        vec![kind.clone(), count.to_string(), format!("{cpu_s:.3}"), size::human(*bytes), records.to_string()]
+    };
+    outcome.jobs.iter().map(row).collect()
+}
+
+fn moved(outcome: &Outcome) -> Vec<Vec<String>> {
+    let row = |(words, job): (&str, &JobUse)| {
+        let a_record = job.cpu_us_a_record().map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
+        // Each byte is read and written.
+        let bytes = job.bytes / 2;
+        let a_byte = if bytes > 0 { format!("{:.3}", job.cpu_s * 1e9 / bytes as f64) } else { "-".to_owned() };
+        vec![words.to_owned(), job.records.to_string(), a_record, a_byte]
+    };
+    jobs::moving(&outcome.jobs).map(row).collect()
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
+use crate::jobs::JobUse;
 use crate::tuning::Sample;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
@@ -140,6 +141,11 @@ pub trait Engine: Send + Sync {
     /// The state of the scheduler, in a store that reports it.
     fn scheduling(&self) -> Option<Sample> {
         None
+    }
+
+    /// What its background jobs have used since it was opened, by kind, in a store that reports it.
+    fn jobs(&self) -> Vec<JobUse> {
+        Vec::new()
     }
 
     /// Closes the store.

@@ -324,6 +324,7 @@ fn outcome(
         busier: Band::of(&busier),
         busier_per_second: busier,
         tuning: series.tuning.clone(),
+        jobs: series.jobs.clone(),
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),

@@ -37,6 +37,7 @@ mod latency;
 mod series;
 mod usage;
 mod tuning;
+mod jobs;
 mod counters;
 mod disk;
 mod cgroup;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Durability, Memory, ValueSpace};
+use crate::jobs::JobUse;
 use crate::latency::Summary;
 use crate::pace::Bursts;
 use crate::series::Spread;
@@ -91,6 +92,9 @@ pub struct Outcome {
     /// The settings of the store's scheduler; none if it does not report them.
     #[serde(default)]
     pub tuning: Option<Tuning>,
+    /// What the store's background jobs used, by kind; empty if it does not report it.
+    #[serde(default)]
+    pub jobs: Vec<JobUse>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,

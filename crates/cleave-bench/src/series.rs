@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::counters::{Counters, Meter, space_bytes, space_of};
 use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
+use crate::jobs::{self, JobUse};
 use crate::pace::Bursts;
 use crate::tuning::Tuning;
 use crate::usage::{DeviceUse, DirectoryUse};
@@ -41,6 +42,8 @@ pub struct Series {
     pub memory_max: Option<Memory>,
     /// The settings of the store's scheduler; none if it does not report them.
     pub tuning: Option<Tuning>,
+    /// What the store's background jobs used, by kind; empty if it does not report it.
+    pub jobs: Vec<JobUse>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -110,6 +113,7 @@ impl Series {
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             ..Series::default()
         };
+        let jobs_before = engine.jobs();
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, clock.start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (Duration::ZERO, 0);
@@ -146,6 +150,7 @@ impl Series {
                 bar.set_position(done_now);
             }
             if finished {
+                series.jobs = jobs::since(&jobs_before, &engine.jobs());
                 return Ok(series);
             }
             thread::sleep(TICK);

@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use cleavedb::{
-    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, LevelStats, MemoryStats, RunStats,
-    SchedulingStats, SettingStats, Stats, Tier, TierStats,
+    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, JobKindStats, LevelStats,
+    MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
 use serde_json::{Value, json};
@@ -152,12 +152,22 @@ fn scheduling_as_json(scheduling: &SchedulingStats) -> Value {
             "setting": setting_as_json(&decision.setting),
         })
     };
+    let job = |job: &JobKindStats| {
+        json!({
+            "kind": job.kind,
+            "count": job.count,
+            "cpu_seconds": job.cpu_time.as_secs_f64(),
+            "bytes": job.bytes,
+            "records": job.records,
+        })
+    };
     json!({
         "merge_queue": scheduling.merge_queue,
         "flush_queue": scheduling.flush_queue,
         "setting": setting_as_json(&scheduling.setting),
         "background_bytes": scheduling.background_bytes,
         "background_bytes_per_second": scheduling.background_bytes_per_second,
+        "jobs": scheduling.jobs.iter().map(job).collect::<Vec<Value>>(),
         "decisions": scheduling.decisions.iter().map(decision).collect::<Vec<Value>>(),
     })
 }

@@ -1,12 +1,15 @@
 //! The parts of a store as a text picture, each with its size and a bar in proportion, followed by memory and write costs.
 //! Used by `cleave stats` and the tour.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use cleavedb::{DecisionStats, DeviceStats, SchedulingStats, SettingStats, Stats, Tier, TierStats};
+use cleavedb::{DecisionStats, DeviceStats, JobKindStats, SchedulingStats, SettingStats, Stats, Tier, TierStats};
 use indicatif::{BinaryBytes, HumanCount};
 
 const BAR_CELLS: usize = 32;
+/// The kinds of jobs that are shown.
+const JOBS_SHOWN: usize = 6;
 
 /// One part of the store.
 struct Row {
@@ -213,6 +216,7 @@ fn costs(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()>
         counted(stats.compactions, "compaction"),
         counted(stats.value_gcs, "value GC"),
     )?;
+    job_kinds(&stats.scheduling.jobs, out)?;
     if stats.values_compressed_from > 0 {
         let (from, to) = (BinaryBytes(stats.values_compressed_from), BinaryBytes(stats.values_compressed_to));
         writeln!(out, "   compressed {from} of moved values to {to}")?;
@@ -225,6 +229,19 @@ fn costs(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()>
         counted(stats.stalls, "time"),
         counted(stats.paced, "time"),
     )
+}
+
+/// What the kinds of jobs that have used the most processor time have used.
+fn job_kinds(jobs: &[JobKindStats], out: &mut dyn Write) -> io::Result<()> {
+    let mut jobs: Vec<&JobKindStats> = jobs.iter().filter(|job| job.count > 0 && !job.cpu_time.is_zero()).collect();
+    jobs.sort_by_key(|job| Reverse(job.cpu_time));
+    for JobKindStats { kind, count, cpu_time, bytes, records, .. } in jobs.into_iter().take(JOBS_SHOWN) {
+        let io = if *bytes > 0 { format!(", {} read and written", BinaryBytes(*bytes)) } else { String::new() };
+        let moved = if *records > 0 { format!(", {} moved", counted(*records, "record")) } else { String::new() };
+        let cpu_s = cpu_time.as_secs_f64();
+        writeln!(out, "   {kind}: {}, {cpu_s:.3} s of processors{io}{moved}", counted(*count, "job"))?;
+    }
+    Ok(())
 }
 
 /// "1 file", "2 files", "3 flushes", "4 entries".

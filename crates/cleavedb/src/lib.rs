@@ -57,7 +57,7 @@ pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::delta_stats::DeltaStats;
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};
 pub use engine::inspect::hash_stats::HashStats;
-pub use engine::inspect::scheduling_stats::{DecisionStats, DeviceStats, SchedulingStats, SettingStats};
+pub use engine::inspect::scheduling_stats::{DecisionStats, DeviceStats, JobKindStats, SchedulingStats, SettingStats};
 pub use engine::inspect::stats::{FileStats, GroupStats, JobStats, LevelStats, RunStats, Stats};
 pub use engine::inspect::stats_page::LiveStats;
 pub use engine::inspect::tier_stats::{DirectoryStats, TierStats};

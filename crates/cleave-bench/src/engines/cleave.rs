@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::{
-    Db, DecisionStats, Keyspace, KeyspaceKind, KeyspaceOptions, Options, SettingStats, WriteBatch, testing,
+    Db, DecisionStats, JobKindStats, Keyspace, KeyspaceKind, KeyspaceOptions, Options, SettingStats, WriteBatch,
+    testing,
 };
 
 use crate::cleave_options::CleaveOptions;
@@ -13,6 +14,7 @@ use crate::engine::{
     Compression, Durability, Engine, HASHED, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
 };
 use crate::failure::{Failure, Result};
+use crate::jobs::JobUse;
 use crate::tuning::{Decision, Sample, Setting};
 
 /// `cleave`.
@@ -220,6 +222,17 @@ impl Engine for Cleave {
             flush_queue: stats.flush_queue,
             decisions: stats.decisions.iter().map(decision).collect(),
         })
+    }
+
+    fn jobs(&self) -> Vec<JobUse> {
+        let of = |job: &JobKindStats| JobUse {
+            kind: job.kind.clone(),
+            count: job.count,
+            cpu_s: job.cpu_time.as_secs_f64(),
+            bytes: job.bytes,
+            records: job.records,
+        };
+        self.db.stats().scheduling.jobs.iter().map(of).collect()
     }
 
     fn close(self: Box<Self>) -> Result<()> {

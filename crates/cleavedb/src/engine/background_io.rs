@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::core::Core;
+use crate::engine::job_usage::note_bytes;
 use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
 
@@ -90,6 +91,7 @@ impl BackgroundIo {
 
     /// Counts bytes that are not waited for. They delay what comes after them a little.
     pub fn note(&self, bytes: u64) {
+        note_bytes(bytes);
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(rate) = self.rate() {
             self.bucket.lock().note(bytes, now(), rate);
@@ -115,6 +117,7 @@ impl Core {
     /// Counts bytes that a job has read or written, and waits as the limit on background I/O requires; how long. Nothing is
     /// waited for while somebody waits for all work or an end of it, or writers for room. Must be called without locks.
     pub fn limit_io(&self, bytes: u64) -> Duration {
+        note_bytes(bytes);
         if self.background_io.take(bytes) < WAIT_MIN {
             return Duration::ZERO;
         }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+use crate::engine::job_usage::JobTotals;
+
 /// Counters since the database was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -49,4 +51,6 @@ pub(crate) struct Counters {
     pub flushed_weight: AtomicU64,
     /// Bytes of the tables that flushes wrote.
     pub flush_table_bytes: AtomicU64,
+    /// What background jobs used, by kind.
+    pub jobs: JobTotals,
 }

@@ -37,6 +37,7 @@ pub(crate) mod claims;
 pub(crate) mod shortages;
 pub(crate) mod work;
 pub(crate) mod counters;
+pub(crate) mod job_usage;
 pub(crate) mod page_state;
 pub(crate) mod events;
 pub(crate) mod value_home;

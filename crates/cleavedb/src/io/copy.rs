@@ -4,11 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::aligned::AlignedBuffer;
 use super::storage::{Access, File, read_exact_at};
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
+use crate::sched::clock::thread_cpu_time;
 use crate::sched::sync::Mutex;
 use crate::sched::thread::try_spawn;
 
@@ -23,6 +25,8 @@ struct Copy {
     next: AtomicUsize,
     /// Bytes that all threads have copied.
     copied: AtomicU64,
+    /// Nanoseconds of processor time of the second thread.
+    helper_cpu_ns: AtomicU64,
     /// The first failure.
     failed: Mutex<Option<Error>>,
 }
@@ -30,6 +34,7 @@ struct Copy {
 /// Copies parts of a file, which begin at blocks, to the same offsets of one created with `access`, `piece_bytes` at a time
 /// (whole blocks). The copy ends where the last part ends; it is not synced. `done` is called with the bytes
 /// that were copied since the last call. With `alone`, this thread copies everything, so that `done` may hold it up. Uses memory for two pieces.
+/// Returns the processor time of the second thread, if there was one.
 ///
 /// # Errors
 /// As reading and writing. The copy is incomplete then.
@@ -39,7 +44,7 @@ pub fn copy_file(
     parts: &[Range<u64>],
     (piece_bytes, alone): (usize, bool),
     done: impl Fn(u64),
-) -> Result<()> {
+) -> Result<Duration> {
     assert!(piece_bytes.is_multiple_of(BLOCK_IO_BYTES) && piece_bytes > 0, "pieces are whole blocks");
     let pieces_of = |part: &Range<u64>| {
         let end = part.end;
@@ -47,13 +52,18 @@ pub fn copy_file(
     };
     let pieces: Vec<Range<u64>> = parts.iter().flat_map(pieces_of).collect();
     let end = parts.iter().map(|part| part.end).max().unwrap_or_default();
-    let (next, copied, failed) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::default());
-    let copy = Arc::new(Copy { source, target, access, pieces, piece_bytes, next, copied, failed });
+    let (next, [copied, helper_cpu_ns]) = (AtomicUsize::new(0), [0, 0].map(AtomicU64::new));
+    let failed = Mutex::default();
+    let copy = Arc::new(Copy { source, target, access, pieces, piece_bytes, next, copied, helper_cpu_ns, failed });
     let helper = match copy.pieces.len() > 1 && !alone {
         true => {
             let copy = copy.clone();
             // Without the thread, this one copies everything.
-            try_spawn("cleave-copy", move || copy.pieces(&mut || {})).ok()
+            try_spawn("cleave-copy", move || {
+                copy.pieces(&mut || {});
+                copy.helper_cpu_ns.store(thread_cpu_time().as_nanos() as u64, Ordering::Relaxed);
+            })
+            .ok()
         }
         false => None,
     };
@@ -73,7 +83,7 @@ pub fn copy_file(
     if access == Access::Direct && !end.is_multiple_of(BLOCK_IO_BYTES as u64) {
         copy.target.truncate(end)?;
     }
-    Ok(())
+    Ok(Duration::from_nanos(copy.helper_cpu_ns.load(Ordering::Relaxed)))
 }
 
 impl Copy {

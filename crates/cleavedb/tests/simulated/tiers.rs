@@ -164,7 +164,16 @@ fn either_disk_may_lose_power_alone_while_logs_move_to_the_slower_one() {
             let options = Options::new().slow_dir("/slow").fast_bytes(400 << 10).durability(Durability::Sync);
             let db = open_at(&disk, options.clone(), Tuning::tiny()).unwrap();
             write_numbers(&db, 0..NUMBERS, &acknowledged);
-            let demoted = db.stats().tiers.bytes_moved;
+            let stats = db.stats();
+            let demoted = stats.tiers.bytes_moved;
+            let jobs = stats.scheduling.jobs;
+            let of = |kind: &str| jobs.iter().find(|job| job.kind == kind).cloned().unwrap_or_default();
+            let moves = of("demote logs");
+            let copied = moves.bytes + of("move files").bytes;
+            assert!(copied >= 2 * demoted, "each byte is read and written: {moves:?}, {demoted}");
+            assert!(demoted == 0 || moves.count > 0 && (1..=2 * NUMBERS).contains(&moves.records), "{moves:?}");
+            // No two runs of a simulation take the same time.
+            assert!(of("flush").count > 0 && jobs.iter().all(|job| job.cpu_time.is_zero()), "{jobs:?}");
             db.close().unwrap();
             disk.clear_on_sync();
             let images = std::mem::take(&mut *images.lock().unwrap());

@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::base::Tier;
 use crate::engine::core::Core;
+use crate::engine::job_usage::{JobTotal, JobUsage};
 use crate::engine::scheduling::{Decision, DeviceLoad};
 use crate::engine::tuning::tuner::{Bottleneck, Setting};
 use crate::engine::view::View;
@@ -34,6 +35,35 @@ pub struct SchedulingStats {
     /// Bytes per second that it may read and write now; `None` without a limit.
     #[n(5)]
     pub background_bytes_per_second: Option<u64>,
+    /// What the jobs of each kind have used since the open, in the order of names.
+    #[n(6)]
+    #[cbor(default)]
+    pub jobs: Vec<JobKindStats>,
+}
+
+/// The jobs of one kind since the open. Those that run are in [`Stats::jobs`](crate::Stats::jobs), and counted here as far as
+/// their pieces have ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+#[non_exhaustive]
+pub struct JobKindStats {
+    /// "flush", "compaction" and so on.
+    #[n(0)]
+    pub kind: String,
+    /// Jobs that have ended.
+    #[n(1)]
+    pub count: u64,
+    /// Processor time of all their threads.
+    #[n(2)]
+    pub cpu_time: Duration,
+    /// Bytes that they read and wrote, as far as they are counted for
+    /// [`Options::background_io_limit`](crate::Options::background_io_limit).
+    #[n(3)]
+    pub bytes: u64,
+    /// Records of values that they copied ("value GC", "reorder", "collect logs") or that moved with their log ("demote logs":
+    /// those that tables reference, or that are not flushed yet).
+    #[n(4)]
+    pub records: u64,
 }
 
 /// What the scheduler works with.
@@ -103,6 +133,13 @@ pub struct DeviceStats {
     pub latency: Option<Duration>,
 }
 
+impl From<(&str, JobTotal)> for JobKindStats {
+    fn from((kind, JobTotal { ended, used }): (&str, JobTotal)) -> JobKindStats {
+        let JobUsage { cpu, bytes, records } = used;
+        JobKindStats { kind: kind.to_owned(), count: ended, cpu_time: cpu, bytes, records }
+    }
+}
+
 impl From<Setting> for SettingStats {
     fn from(setting: Setting) -> SettingStats {
         let Setting { merge_runs, flush_bytes, level_base_bytes, compactions } = setting;
@@ -153,6 +190,7 @@ impl Core {
             setting: self.scheduler.setting().into(),
             background_bytes: self.background_io.used(),
             background_bytes_per_second: self.background_io.rate(),
+            jobs: self.counters.jobs.all().into_iter().map(JobKindStats::from).collect(),
             decisions: decisions.iter().map(|decision| DecisionStats::of(decision, self.opened_at)).collect(),
         }
     }

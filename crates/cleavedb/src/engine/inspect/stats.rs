@@ -226,7 +226,7 @@ pub struct Stats {
     #[n(60)]
     #[cbor(default)]
     pub hash: HashStats,
-    /// The running jobs, in the order in which they began. Empty in the statistics of another process.
+    /// The running jobs, in the order in which they began; [`SchedulingStats::jobs`] has what all jobs have used. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
 }

@@ -23,6 +23,8 @@ use crate::sched::thread::sleep;
 const LISTED_MAX: usize = 48;
 /// Decisions of the scheduler on the page: each has some hundred bytes.
 const DECISIONS_LISTED: usize = 5;
+/// Kinds of jobs on the page: those that have used the most processor time.
+const JOBS_LISTED: usize = 12;
 /// Number of times a page that is being written is read again.
 const READ_TRIES: u32 = 20;
 
@@ -193,6 +195,12 @@ fn with_lists_of(stats: &Stats, len_max: usize) -> Stats {
     stats.value_group_list.truncate(len_max);
     let decisions = &mut stats.scheduling.decisions;
     decisions.drain(..decisions.len().saturating_sub(len_max.min(DECISIONS_LISTED)));
+    let jobs = &mut stats.scheduling.jobs;
+    if jobs.len() > len_max.min(JOBS_LISTED) {
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.cpu_time));
+        jobs.truncate(len_max.min(JOBS_LISTED));
+        jobs.sort_by(|one, other| one.kind.cmp(&other.kind));
+    }
     stats
 }
 
@@ -204,7 +212,7 @@ fn to_cbor(figures: &impl Encode<()>) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::base::Tier;
-    use crate::engine::inspect::scheduling_stats::{DecisionStats, DeviceStats};
+    use crate::engine::inspect::scheduling_stats::{DecisionStats, DeviceStats, JobKindStats};
     use crate::engine::inspect::stats::{FileStats, GroupStats, LevelStats, RunStats};
     use crate::levels::version::LEVELS_MAX;
 
@@ -263,6 +271,21 @@ mod tests {
         let read = decode(&encode(&page).unwrap()).unwrap();
         let numbers: Vec<usize> = read.stats.scheduling.decisions.iter().map(|decision| decision.merge_queue).collect();
         assert!(numbers.len() > 1 && numbers.ends_with(&[30, 31]), "{numbers:?}");
+    }
+
+    #[test]
+    fn the_kinds_of_jobs_that_have_used_the_most_are_shown_in_the_order_of_names() {
+        let mut page = page(1000, 3);
+        let job = |number: u64| JobKindStats {
+            kind: format!("kind {:02}", (number * 7) % 30),
+            cpu_time: Duration::from_micros(number),
+            ..JobKindStats::default()
+        };
+        page.stats.scheduling.jobs = (0..30).map(job).collect();
+        let read = decode(&encode(&page).unwrap()).unwrap().stats.scheduling.jobs;
+        assert_eq!(read.len(), JOBS_LISTED);
+        assert!(read.iter().all(|job| job.cpu_time >= Duration::from_micros(18)), "{read:?}");
+        assert!(read.windows(2).all(|pair| pair[0].kind < pair[1].kind), "{read:?}");
     }
 
     #[test]

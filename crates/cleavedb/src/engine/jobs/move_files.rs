@@ -17,6 +17,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
+use crate::engine::job_usage::{note_cpu_of_helper, note_records};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -261,6 +262,16 @@ fn whole(len: u64) -> Vec<Range<u64>> {
     std::iter::once(0..len).collect()
 }
 
+/// The records of a log that move with it: those that tables reference, and those that were not flushed. 0 of a log that only
+/// hash indexes reference, which do not count them. O(logs).
+fn records_of(view: &View, flushed: Seqno, file: FileKey) -> u64 {
+    let unflushed = view.logs.get(&file.id).map_or(0, |log| {
+        let before = view.logs.range(..file.id).next_back().map(|(_, before)| before.last_seqno());
+        log.last_seqno().0.saturating_sub(before.unwrap_or_default().max(flushed).0)
+    });
+    unflushed + view.values.state.referenced.of(file.id).records
+}
+
 /// No more is written to the log, and its file has all of it.
 fn is_closed(log: &LogFile, newest: Option<FileId>) -> bool {
     Some(log.id()) != newest && log.last_seqno() != Seqno::ZERO && log.is_written(log.end())
@@ -410,6 +421,7 @@ impl MoveFiles {
             copied.push(core.arrive(&view, self.moved(file.key))?);
         }
         drop(held);
+        note_records(self.files.iter().map(|file| records_of(&view, core.work.flushed(), file.key)).sum());
         core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
         Ok(copied)
     }
@@ -476,13 +488,14 @@ impl Core {
         };
         let piece_bytes = self.settings.tuning.write_bytes.next_multiple_of(BLOCK_IO_BYTES);
         // A source that cannot be read is left where it is, and nothing else.
-        copy_file(
+        let helped = copy_file(
             source,
             (copy.clone(), access),
             &from.parts,
             (piece_bytes, self.background_io.rate().is_some()),
             progress,
         )?;
+        note_cpu_of_helper(helped);
         self.guarded(copy.sync())
     }
 

@@ -8,6 +8,7 @@ use crate::base::{Error, FileId, Result, Tier};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::inspect::telemetry;
+use crate::engine::job_usage::measure;
 use crate::engine::jobs::job::{Job, Offer, Plan, unreadable};
 use crate::engine::jobs::subtasks::{Done, Subtasks};
 use crate::engine::shortages::{Need, TIERS};
@@ -45,7 +46,7 @@ impl SharedJob for BegunJob {
     }
 
     fn help(&self, worker: Worker) {
-        let done = telemetry::in_span(&self.job.profile(), || self.subtasks.do_one(&self.core, worker));
+        let done = self.core.measured(&self.job.profile(), || self.subtasks.do_one(&self.core, worker));
         if let Done::Job(result) = done {
             match &self.answer {
                 None => self.core.end_job(&*self.job, self.number, result),
@@ -93,13 +94,20 @@ impl Core {
         if profile.takes_memory() && self.work.set_active(true) {
             self.fit_cache();
         }
-        let ended = telemetry::in_span(&profile, || self.carry_out(job, number, worker));
+        let ended = self.measured(&profile, || self.carry_out(job, number, worker));
         if profile.takes_memory() {
             allocator::release_free_memory();
         }
         if let Some(result) = ended {
             self.end_job(&**job, number, result);
         }
+    }
+
+    /// Runs a piece of a job within its span, and adds what it used to the totals of its kind.
+    fn measured<T>(&self, profile: &Profile, run: impl FnOnce() -> T) -> T {
+        let (result, usage) = measure(|| telemetry::in_span(profile, run));
+        self.counters.jobs.add(profile.name, usage);
+        result
     }
 
     /// Runs a job as planned. A panic is a broken invariant, after which writes are poisoned. Returns the result of the
@@ -132,6 +140,14 @@ impl Core {
 
     /// Runs a job in the caller's thread, with the help of others, and waits for its end, which the caller records.
     pub fn run_for_caller(self: &Arc<Core>, job: Arc<dyn Job>, number: u64) -> Result<()> {
+        let profile = job.profile();
+        let (result, usage) = measure(|| self.carry_out_for_caller(job, number));
+        self.counters.jobs.add(profile.name, usage);
+        self.counters.jobs.count(profile.name);
+        result
+    }
+
+    fn carry_out_for_caller(self: &Arc<Core>, job: Arc<dyn Job>, number: u64) -> Result<()> {
         let begun = match guard_panic("the plan of a background job", || job.plan(self))? {
             Plan::Subtasks(subtasks) => self.share(&job, number, subtasks, Some(Mutex::default())),
             Plan::Whole(work) | Plan::WithReserve(work) => {
@@ -160,6 +176,7 @@ impl Core {
             Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
             _ => Vec::new(),
         };
+        self.counters.jobs.count(job.profile().name);
         // Asks the system, which may take long: not under the lock.
         self.tune();
         let mut state = self.work.lock();

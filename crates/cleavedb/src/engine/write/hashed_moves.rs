@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Kind, Result, Slice, full_key};
 use crate::engine::batch::Batch;
 use crate::engine::core::Core;
+use crate::engine::job_usage::note_records;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::view::View;
 use crate::hash::place::{Place, PlaceKind};
@@ -132,6 +133,7 @@ impl Core {
         self.append_guarded(&mut commit, &[&batch])?;
         // No user wrote them.
         self.counters.user_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        note_records(records);
         self.hash.records_moved.fetch_add(records, Ordering::Relaxed);
         self.hash.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::base::Result;
+use crate::engine::job_usage::note_records;
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
@@ -22,6 +23,7 @@ impl Collection<'_> {
         self.count_memory(batch.memory_bytes());
         self.judge(&mut batch);
         batch.seen.retain(|seen| seen.fate != Fate::Dead);
+        note_records(batch.seen.len() as u64);
         self.core.counters.value_records_moved.fetch_add(batch.seen.len() as u64, Ordering::Relaxed);
         self.move_out(&batch)
     }
