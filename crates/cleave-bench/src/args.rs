@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::cleave_options::CleaveOptions;
+use crate::peak::PeakShare;
 use crate::plan::{Places, Shape};
 use crate::size;
 
@@ -53,6 +54,10 @@ pub struct Run {
     /// The other options.
     #[command(flatten)]
     pub shape: Shape,
+    /// As --rate, in percent of the operations per second of an engine in a closed loop, which is measured before each
+    /// workload (not for `sustained`). A load before the workload is never in an open loop
+    #[arg(long, value_name = "PERCENT%:ENGINE", conflicts_with_all = ["rate", "rate_from_trace"])]
+    pub rate_of: Option<PeakShare>,
     /// Directories and devices of the stores.
     #[command(flatten)]
     pub places: Places,

@@ -200,6 +200,7 @@ impl Sizes {
             engine: vec![OURS.to_owned(), args.against.clone(), INLINE.to_owned()],
             workload: vec![SUSTAINED.to_owned()],
             shape,
+            rate_of: None,
             places,
             repeat: args.repeat,
             json: None,

@@ -32,6 +32,7 @@ mod trace;
 mod distribution;
 mod size;
 mod pace;
+mod peak;
 mod presence;
 mod latency;
 mod series;

@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// The field in the settings of an outcome that has the peak of its rate.
+pub const PEAK: &str = "peak";
+
 /// A share of an engine's peak, on the command line `PERCENT%:ENGINE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeakShare {

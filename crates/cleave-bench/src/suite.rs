@@ -8,12 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::args::Run;
 use crate::bounds::bounded;
 use crate::cgroup::MemoryCgroup;
 use crate::failure::{Failure, Result};
-use crate::phase::Schedule;
+use crate::peak::{PEAK, Peak, PeakShare};
+use crate::phase::{SUSTAINED, Schedule};
 use crate::plan::{Plan, Shape, Task};
 use crate::recovery::{self, Recovery};
 use crate::result::Outcome;
@@ -41,6 +43,14 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
         origins.push(schedule.data.origin);
     }
     check_input(&args.shape, &origins)?;
+    if let Some(share) = &args.rate_of {
+        engines::find(&share.engine)?;
+        if args.workload.iter().any(|name| name == SUSTAINED) {
+            return Err(Failure::new(format!(
+                "--rate-of is not for {SUSTAINED}, whose phases have peaks of their own"
+            )));
+        }
+    }
     if let Some(path) = &args.json {
         // Fail now rather than after hours.
         write_json(&[], path)?;
@@ -67,6 +77,8 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
     let args = &Run { places, ..args.clone() };
     let mut outcomes = Vec::new();
     for name in &args.workload {
+        let peak = args.rate_of.as_ref().map(|share| measure_peak(args, name, share)).transpose()?;
+        let args = &paced(args, peak.as_ref());
         // For each phase and each engine, the outcomes of all repeats.
         let mut phases: Vec<Vec<Vec<Outcome>>> = Vec::new();
         for _ in 0..args.repeat {
@@ -76,9 +88,27 @@ pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
                 phases.iter_mut().zip(run).for_each(|(repeats, outcome)| repeats[number].push(outcome));
             }
         }
-        outcomes.extend(phases.into_iter().flatten().filter_map(median));
+        let mut medians: Vec<Outcome> = phases.into_iter().flatten().filter_map(median).collect();
+        if let Some(peak) = &peak {
+            medians.iter_mut().for_each(|outcome| outcome.settings[PEAK] = json!(peak));
+        }
+        outcomes.extend(medians);
     }
     Ok(outcomes)
+}
+
+/// Measures the operations per second of the engine of `share` in a closed loop of `workload`.
+fn measure_peak(args: &Run, workload: &str, share: &PeakShare) -> Result<Peak> {
+    let (engine, workload) = (vec![share.engine.clone()], vec![workload.to_owned()]);
+    let closed = measure(&Run { engine, workload, rate_of: None, ..args.clone() })?;
+    let outcome = closed.first().ok_or_else(|| Failure::new("a run has an outcome"))?;
+    Ok(share.of(outcome.ops_per_s))
+}
+
+/// `args` in an open loop, if its rate is a share of `peak`.
+fn paced(args: &Run, peak: Option<&Peak>) -> Run {
+    let rate = peak.map(Peak::rate).or(args.shape.rate);
+    Run { shape: Shape { rate, ..args.shape.clone() }, ..args.clone() }
 }
 
 /// Writes `outcomes` as JSON.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::engine::Merges;
 use crate::label::labels;
 use crate::latency::Summary;
+use crate::peak::{PEAK, Peak};
 use crate::result::Outcome;
 use crate::size;
 use crate::usage::busy_percent;
@@ -63,6 +64,14 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let bounds = bounds(first);
     writeln!(out, "{records} records, {threads} client threads, {budget} of memory, {durability} durability{bounds}")?;
     let mut said = Vec::new();
+    for outcome in outcomes {
+        let peak: Option<Peak> = serde_json::from_value(outcome.settings[PEAK].clone()).ok();
+        let line = peak.map(|peak| format!("{}: {}", outcome.workload, peak.words()));
+        if let Some(line) = line.filter(|line| !said.contains(line)) {
+            writeln!(out, "{line}")?;
+            said.push(line);
+        }
+    }
     for outcome in outcomes {
         for note in notes(outcome) {
             let line = format!("{} {}: {note}", outcome.engine, outcome.version);

@@ -67,3 +67,21 @@ fn keys_of_four_bytes_work_where_the_records_fit() {
     let most = ["run", "--workload", "fillseq", "--key-size", "4", "--operations", "1", "--records"];
     refuse(&[&most[..], &[&format!("{many}1")]].concat(), "need longer keys");
 }
+
+#[test]
+fn a_rate_may_be_a_share_of_the_peak_of_an_engine() {
+    let work = ["--workload", "fillrandom,overwrite", "--records", "2000", "--memory", "16M", "--right-away"];
+    let outcomes = run(&[&work[..], &["--rate-of", "50%:cleave", "--engine", "cleave,cleave-inline"]].concat());
+    assert_eq!(outcomes.len(), 4);
+    for outcome in outcomes {
+        let (peak, rate) = (&outcome["settings"]["peak"], outcome["settings"]["options"]["rate"].as_f64().unwrap());
+        assert_eq!((&peak["engine"], &peak["percent"]), (&"cleave".into(), &50.0.into()));
+        assert!((peak["ops_per_s"].as_f64().unwrap() / 2.0 - rate).abs() <= 1.0, "{outcome}");
+        assert!(outcome["ops_per_s"].as_f64().unwrap() < rate * 1.1, "{outcome}");
+    }
+    let fill = ["run", "--workload", "fillseq", "--records", "10"];
+    refuse(&[&fill[..], &["--rate-of", "70"]].concat(), "70%:rocksdb");
+    refuse(&[&fill[..], &["--rate-of", "70%:nothing"]].concat(), "there is no engine");
+    refuse(&[&fill[..], &["--rate-of", "70%:cleave", "--rate", "9"]].concat(), "cannot be used with");
+    refuse(&["run", "--workload", "sustained", "--rate-of", "70%:cleave"], "not for sustained");
+}

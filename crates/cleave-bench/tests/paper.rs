@@ -56,6 +56,7 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
     assert_eq!(count(&|run| run["settings"]["variant"] == "slow tier only" && !options(run, "slow").is_null()), 0);
     assert!(runs.iter().all(|run| options(run, "slow").is_null() || options(run, "fast_bytes") == 64 << 20));
     assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "threads") == 4), 1);
+    assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "rate").is_number()), 2);
     for words in [
         "machine: ",
         "slow tier: a plain directory, not throttled",
@@ -68,6 +69,8 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
         "ratio",
         "insert: cleave",
         "insert, longest wait: cleave",
+        "insert, open loop, P99: cleave",
+        "operations/s, 70% of the peak of",
         "insert, lowest second of the mean",
         "Latency by kind of operation",
         "Space by directory",

@@ -131,6 +131,9 @@ pub struct Spec {
     pub data_per_memory: Option<u64>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
+    /// Operations are started in an open loop, at this percentage of what RocksDB completes in a closed one. None: each client
+    /// starts an operation when its previous one has ended.
+    pub open_percent: Option<u32>,
     /// Whether the store is at rest before the measurement: flushed, settled and opened again after the load. Otherwise the
     /// measurement begins with the background work that the load left: figures are those of sustained work.
     pub at_rest: bool,
@@ -155,6 +158,7 @@ impl Spec {
             fewer: 1,
             data_per_memory: None,
             recover: false,
+            open_percent: None,
             at_rest: false,
         }
     }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, Paper, Spec, Variant};
+use self::experiment::{How, Over, Paper, Spec, Variant};
 use self::tiers::Tiers;
 use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
@@ -26,6 +26,7 @@ use crate::engine::{Durability, HASHED, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
+use crate::peak::PeakShare;
 use crate::plan::{Places, Shape};
 use crate::result::Outcome;
 use crate::size::Lengths;
@@ -185,6 +186,7 @@ impl Paper {
             engine: engines.iter().filter(|engine| is_alone(engine)).cloned().collect(),
             workload: vec![spec.workload.to_owned()],
             shape,
+            rate_of: spec.open_percent.map(|percent| open_loop(percent, engines)),
             places,
             repeat: args.repeat,
             json: None,
@@ -220,6 +222,12 @@ impl Paper {
             claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
         }
     }
+}
+
+/// The rate of an open loop: this percentage of RocksDB's own peak, or of CleaveDB's in runs without RocksDB.
+fn open_loop(percent: u32, engines: &[String]) -> PeakShare {
+    let rival = Over::RocksDb.rival().filter(|rival| engines.iter().any(|engine| engine == rival));
+    PeakShare { percent: f64::from(percent), engine: rival.unwrap_or(OURS).to_owned() }
 }
 
 /// CleaveDB's options of a run: those of the user, then those of the experiment, of which the last of each key counts.
