@@ -211,7 +211,8 @@ mod tests {
         }
 
         fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
-            let joins = older.first() == newer.first() || self.is_choosy && (older.len() + newer.len()) % 2 == 0;
+            let joins =
+                older.first() == newer.first() || self.is_choosy && (older.len() + newer.len()).is_multiple_of(2);
             joins.then(|| [older, newer].concat())
         }
     }

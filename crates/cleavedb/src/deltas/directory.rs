@@ -55,6 +55,8 @@ pub struct Directory {
     buckets: Vec<Arc<Bucket>>,
     seqno_min: Option<Seqno>,
     seqno_max: Seqno,
+    extents_most: usize,
+    bytes_newer_most: u64,
     memory_bytes: usize,
 }
 
@@ -93,7 +95,9 @@ impl Directory {
             BUCKET_BYTES + bounds + bucket.extents.len() * size_of::<Extent>()
         };
         let memory_bytes = 2 * buckets.iter().map(bytes).sum::<usize>();
-        Directory { seqno_min, seqno_max, memory_bytes, buckets }
+        let extents_most = buckets.iter().map(|bucket| bucket.extents.len()).max().unwrap_or_default();
+        let bytes_newer_most = buckets.iter().map(|bucket| bucket.bytes_newer()).max().unwrap_or_default();
+        Directory { seqno_min, seqno_max, extents_most, bytes_newer_most, memory_bytes, buckets }
     }
 
     /// The directory after a change. O(buckets).
@@ -148,6 +152,11 @@ impl Directory {
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Bucket>> {
         let index = self.buckets.partition_point(|bucket| &bucket.lower[..] <= key).checked_sub(1)?;
         Some(&self.buckets[index]).filter(|bucket| bucket.ends_after(key))
+    }
+
+    /// The most extents of a bucket, and the most bytes that came to one since it was last rewritten. O(1).
+    pub fn most(&self) -> (usize, u64) {
+        (self.extents_most, self.bytes_newer_most)
     }
 
     /// Memory of the buckets and their lists of extents, here and in the manifest. O(1).

@@ -15,7 +15,9 @@ const FIRST_FILL_PERCENT: u64 = 5;
 const NEW_ONE_IN: u64 = 4;
 /// A job rewrites at most this many times the size of a full bucket, so that flushes wait for it only shortly.
 const JOB_BUCKETS: u64 = 16;
-/// Writers into a bucket wait once this many times the size of a full one came to it since it was last rewritten...
+/// From this pressure on the upkeep of a bucket goes before flushes and compactions, as long as the front has room.
+const URGENT_AT: u64 = 2;
+/// From this pressure on it does so in any case, and writers into the bucket wait...
 const OVERGROWN_AT: u64 = 4;
 /// ...twice as long for each one more, up to 2 to this power times.
 const DOUBLINGS_MAX: u64 = 3;
@@ -40,6 +42,19 @@ pub struct BucketSizes {
 }
 
 impl BucketSizes {
+    /// By how much its upkeep is behind a bucket with this many extents that got `bytes_newer` since it was last rewritten:
+    /// how many times it was due for either.
+    fn pressure(&self, extents: usize, bytes_newer: u64) -> u64 {
+        let by_extents = (extents / self.extents_max.max(2)) as u64;
+        by_extents.max(bytes_newer / self.bytes_max.max(1))
+    }
+
+    /// Upkeep of a bucket like this goes before flushes and compactions.
+    pub fn is_urgent(&self, (extents, bytes_newer): (usize, u64), front_has_room: bool) -> bool {
+        let pressure = self.pressure(extents, bytes_newer);
+        pressure >= OVERGROWN_AT || pressure >= URGENT_AT && front_has_room
+    }
+
     fn first_bytes(&self) -> u64 {
         self.bytes_max * FIRST_FILL_PERCENT / 100
     }
@@ -160,10 +175,10 @@ fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSi
     }
 }
 
-/// How long a write into a bucket waits, in units of the shortest wait, if the bucket got `bytes_newer` since it was last
-/// rewritten: its upkeep cannot follow. 0 in an ordinary bucket.
-pub fn wait_units(bytes_newer: u64, sizes: BucketSizes) -> u32 {
-    let over = (bytes_newer / sizes.bytes_max.max(1)).checked_sub(OVERGROWN_AT);
+/// How long a write into a bucket waits, in units of the shortest wait, if the bucket has this many extents, and got
+/// `bytes_newer` since it was last rewritten: its upkeep cannot follow. 0 in an ordinary bucket.
+pub fn wait_units((extents, bytes_newer): (usize, u64), sizes: BucketSizes) -> u32 {
+    let over = sizes.pressure(extents, bytes_newer).checked_sub(OVERGROWN_AT);
     over.map_or(0, |over| 1 << over.min(DOUBLINGS_MAX))
 }
 
@@ -306,7 +321,28 @@ mod tests {
         for (bytes_newer, units) in
             [(0, 0), (3999, 0), (4000, 1), (4999, 1), (5000, 2), (6500, 4), (7000, 8), (90_000, 8)]
         {
-            assert_eq!(wait_units(bytes_newer, SIZES), units, "{bytes_newer}");
+            assert_eq!(wait_units((1, bytes_newer), SIZES), units, "{bytes_newer}");
+        }
+        // Each extent is one more that a read may have to visit.
+        for (extents, units) in [(3, 0), (11, 0), (12, 1), (14, 1), (15, 2), (20, 4), (90, 8)] {
+            assert_eq!(wait_units((extents, 0), SIZES), units, "{extents}");
+        }
+        assert_eq!(wait_units((15, 4000), SIZES), 2);
+    }
+
+    #[test]
+    fn upkeep_goes_first_once_it_is_behind_and_the_front_has_room_or_once_it_is_far_behind() {
+        let cases = [
+            ((5, 0), (false, false)),
+            ((6, 0), (true, false)),
+            ((11, 1999), (true, false)),
+            ((12, 0), (true, true)),
+            ((1, 2000), (true, false)),
+            ((1, 4000), (true, true)),
+        ];
+        for (figures, (with_room, without)) in cases {
+            let urgent = (SIZES.is_urgent(figures, true), SIZES.is_urgent(figures, false));
+            assert_eq!(urgent, (with_room, without), "{figures:?}");
         }
     }
 

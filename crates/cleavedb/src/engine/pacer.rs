@@ -230,7 +230,7 @@ pub(crate) struct Debt {
 pub(crate) struct Pacer {
     /// False while writers are not limited; a write then reads nothing else.
     pub is_limited: AtomicBool,
-    /// Some bucket outgrew its size several times, so writers that merge into it wait; a write reads nothing else otherwise.
+    /// Some bucket outgrew its size or its number of extents several times, so writers that merge into it wait; a write reads nothing else otherwise.
     pub has_overgrown: AtomicBool,
     /// Number of gates that stop all new writes.
     pub gates: AtomicUsize,

@@ -335,6 +335,34 @@ fn a_bucket_that_outgrows_its_size_delays_only_those_who_merge_into_it() {
     });
 }
 
+#[test]
+fn upkeep_is_not_starved_by_flushes_that_are_always_due() {
+    for threads in [1, 2] {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            (tuning.bucket_bytes, tuning.bucket_extents_max) = (1 << 20, 4);
+            let db = open_with(&disk, options().background_threads(threads), tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            (0..50).for_each(|number| lists.put(format!("{number:02}"), "base").unwrap());
+            db.flush().unwrap();
+            // Writers fill the front faster than flushes empty it.
+            disk.set_latency(Path::new("/db"), Duration::from_millis(2));
+            let (mut most, mut flushes) = (0, 0);
+            for number in 0..6000 {
+                lists.merge(format!("{:02}", number % 50), "x".repeat(200)).unwrap();
+                let stats = db.stats();
+                most = most.max(stats.deltas.extents / stats.deltas.buckets.max(1));
+                flushes = stats.flushes;
+            }
+            let stats = db.stats().deltas;
+            assert!(flushes > 30, "{flushes} flushes, {stats:?}");
+            // Four times what makes a rewrite due, and what flushes add until the running one ends.
+            assert!(most <= 4 * 4 + 2, "{threads} threads: {most} extents of a bucket, {flushes} flushes");
+        });
+    }
+}
+
 /// Three keys, each in a bucket of its own: what a user did to one of them, one after the other.
 struct History(Vec<[Option<String>; 3]>);
 

@@ -349,6 +349,32 @@ fn an_unreadable_table_is_quarantined_and_writes_continue() {
 }
 
 #[test]
+fn writes_into_a_bucket_that_cannot_be_read_are_delayed_once_it_grows() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = crate::deltas::calm();
+        (tuning.cache_bytes, tuning.bucket_extents_max) = (0, 3);
+        let db = open_with(&disk, crate::deltas::options(), tuning).unwrap();
+        let lists = crate::deltas::in_buckets(&db, "chain");
+        lists.put("key", "base").unwrap();
+        db.flush().unwrap();
+        let merge = |operand: &str| {
+            lists.merge("key", operand).unwrap();
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+        };
+        merge("1");
+        disk.flip_bit(&tables(&disk).pop().unwrap(), 20, 3);
+        (2..22).for_each(|number| merge(&number.to_string()));
+        let stats = db.stats();
+        assert_eq!((stats.tables_quarantined, stats.deltas.extents, stats.paced), (1, 21, 0));
+        lists.merge("key", "22").unwrap();
+        db.put("other", "value").unwrap();
+        assert_eq!(db.stats().paced, 1);
+    });
+}
+
+#[test]
 fn writers_do_not_wait_for_a_compaction_that_cannot_run() {
     with_each_log(|backend| {
         let disk = SimDisk::new();

@@ -10,7 +10,8 @@ use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// In order of priority. A thread begins the first job offered by a kind of its duty.
-const KINDS: [&JobKind; 20] = [
+const KINDS: [&JobKind; 21] = [
+    &rewrite_buckets::KIND_IF_URGENT,
     &compact::KIND_WHILE_NONE_RUNS,
     &help::WITH_RUNS,
     &seal::KIND,

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::base::key_versions::KeyVersion;
 use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
 use crate::deltas::directory::{Bucket, Change, Directory};
-use crate::deltas::policy::{BucketFigures, Upkeep, choose, wait_units};
+use crate::deltas::policy::{BucketFigures, Upkeep, choose};
 use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -32,6 +32,10 @@ use crate::levels::table::Table;
 
 /// Due when a bucket is full or crowded, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+/// Due when the upkeep of a bucket is behind. Offered before flushes, to all threads that flush: flushes exclude upkeep, so
+/// if one is due whenever the last one ends, upkeep would never begin.
+pub(crate) const KIND_IF_URGENT: JobKind =
+    JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next: next_if_urgent };
 
 /// Lists for the operand cache take at most this part of the memory for jobs until they are published.
 const LISTS_PART: usize = 16;
@@ -43,11 +47,28 @@ struct RewriteBuckets {
     segments: BTreeSet<FileId>,
 }
 
-fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
-    let view = &look.view;
-    if view.directory.buckets().is_empty() {
-        core.pacer.has_overgrown.store(false, Ordering::Relaxed);
+fn next_if_urgent(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    let (view, sizes) = (&look.view, core.settings.tuning.bucket_sizes());
+    let is_urgent = |figures| {
+        // How full the front is takes longer to find out.
+        sizes.is_urgent(figures, true) && sizes.is_urgent(figures, core.front_has_room(view))
+    };
+    if !is_urgent(view.directory.most()) {
+        return None;
     }
+    let job = due(core, state, look)?;
+    // That of the buckets in question may be impossible now.
+    let buckets = job.upkeep.iter().flat_map(|upkeep| &view.directory.buckets()[upkeep.buckets()]);
+    let mut figures = buckets.map(|bucket| (bucket.extents.len(), bucket.bytes_newer()));
+    figures.any(is_urgent).then(|| JobKind::begin(job)).flatten()
+}
+
+fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    JobKind::begin(due(core, state, look)?)
+}
+
+fn due(core: &Core, state: &WorkState, look: &Look) -> Option<RewriteBuckets> {
+    let view = &look.view;
     if view.directory.buckets().is_empty()
         || state.has(Sole::Buckets)
         || !state.shortages.may_try(Need::Compaction, look.now)
@@ -61,7 +82,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let buckets = view.directory.buckets();
     let extents = upkeep.iter().flat_map(|it| &buckets[it.buckets()]).flat_map(|bucket| &bucket.extents);
     let segments = extents.map(|extent| extent.segment).collect();
-    JobKind::begin(RewriteBuckets { upkeep, segments })
+    Some(RewriteBuckets { upkeep, segments })
 }
 
 impl Core {
@@ -112,8 +133,6 @@ impl Core {
         mark_sparse(view, &mut figures);
         let sizes = self.settings.tuning.bucket_sizes();
         let due = choose(&figures, sizes);
-        let is_overgrown = |of: &BucketFigures| !of.is_blocked && wait_units(of.bytes_newer, sizes) > 0;
-        self.pacer.has_overgrown.store(figures.iter().any(is_overgrown), Ordering::Relaxed);
         if due.is_empty() {
             memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
         }

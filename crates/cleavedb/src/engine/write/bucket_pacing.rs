@@ -7,6 +7,7 @@ use crate::base::{Error, Kind, Result, full_key};
 use crate::deltas::policy::wait_units;
 use crate::engine::batch::Batch;
 use crate::engine::core::Core;
+use crate::engine::view::View;
 use crate::sched::clock::now;
 
 /// The shortest wait of a write.
@@ -15,6 +16,12 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 const OPERANDS_LOOKED_AT: usize = 16;
 
 impl Core {
+    /// Notes whether there is a bucket that delays writes, which may be one that cannot be rewritten now. O(1).
+    pub(super) fn note_overgrown(&self, view: &View) {
+        let units = wait_units(view.directory.most(), self.settings.tuning.bucket_sizes());
+        self.pacer.has_overgrown.store(units > 0, Ordering::Relaxed);
+    }
+
     /// Delays a write that merges into a bucket which has outgrown its size several times, at most until `deadline`. One load if
     /// there is no such bucket.
     ///
@@ -29,7 +36,7 @@ impl Core {
         let operands = batch.operations().step_by(step).filter(|operation| operation.kind == Kind::Delta);
         let units = operands.filter_map(|operand| {
             let bucket = view.directory.find(&full_key(operand.keyspace, operand.key))?;
-            Some(wait_units(bucket.bytes_newer(), sizes))
+            Some(wait_units((bucket.extents.len(), bucket.bytes_newer()), sizes))
         });
         let wait = WAIT_MIN * units.max().unwrap_or_default();
         if wait.is_zero() {

@@ -193,6 +193,12 @@ impl Core {
             self.events.raise(Event::PaceChanged { bytes_per_second: state.pace.bytes_per_second() });
         }
         self.pacer.is_limited.store(state.pace != Pace::Free, Ordering::Relaxed);
+        self.note_overgrown(&view);
+    }
+
+    /// The front is not so full that writers are slowed down.
+    pub fn front_has_room(&self, view: &View) -> bool {
+        self.fills(view).0 < SLOW_FROM
     }
 
     /// How full the front and HL0 are, of 1.
