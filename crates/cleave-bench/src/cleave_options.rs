@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    BucketSplits, Compression, DeltaPlacement, KeyspaceOptions, LogBackend, Options, Scheduling, ValueOptions,
+    BucketSplits, Bypass, Compression, DeltaPlacement, KeyspaceOptions, LogBackend, Options, Scheduling, ValueOptions,
     ValuePlacement, ValueReordering, VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 23] = [
+const KNOWN: [Known; 24] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -250,6 +250,18 @@ const KNOWN: [Known; 23] = [
         },
     },
     Known {
+        key: "bypass",
+        values: "off or spill",
+        set: |chosen, value| {
+            let bypass = match value {
+                "off" => Bypass::Off,
+                "spill" => Bypass::Spill,
+                _ => return None,
+            };
+            chosen.options(|options| options.bypass(bypass))
+        },
+    },
+    Known {
         key: "background-io",
         values: "bytes per second",
         set: |chosen, value| {
@@ -391,7 +403,7 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,background-io=100M,deltas=buckets,bucket-split=60,keyspace=hash";
+                   scheduling=static:4:16M,bypass=spill,background-io=100M,deltas=buckets,bucket-split=60,keyspace=hash";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];

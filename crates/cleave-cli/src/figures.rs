@@ -2,10 +2,11 @@
 //! a database that it opens, `watch.rs` those of a database that another process has open.
 
 use std::io::Write;
+use std::time::Duration;
 
 use cleavedb::{
-    DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, JobKindStats, LevelStats,
-    MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
+    BypassStats, DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, JobKindStats,
+    LevelStats, MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
 use serde_json::{Value, json};
@@ -48,6 +49,7 @@ pub fn as_json(stats: &Stats) -> Value {
         "hash": hash_as_json(&stats.hash),
         "tiers": tiers_as_json(&stats.tiers),
         "scheduling": scheduling_as_json(&stats.scheduling),
+        "bypass": bypass_as_json(&stats.bypass),
         "memory_budget": stats.memory_budget,
         "memory": memory_as_json(&stats.memory),
     });
@@ -91,6 +93,19 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "bytes_moved": hash.bytes_moved,
         "saves": hash.saves,
         "unsaved_bytes": hash.unsaved_bytes,
+    })
+}
+
+fn bypass_as_json(bypass: &BypassStats) -> Value {
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    json!({
+        "redirects": bypass.redirects,
+        "seconds_to_slowdown": seconds(bypass.to_slowdown),
+        "seconds_to_stop": seconds(bypass.to_stop),
+        "redirects_begun": bypass.redirects_begun,
+        "bytes_redirected": bypass.bytes_redirected,
+        "seconds_of_waiting_prevented": bypass.waiting_prevented.as_secs_f64(),
+        "logs_born_slow": bypass.logs_born_slow,
     })
 }
 

@@ -4,7 +4,9 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use cleavedb::{DecisionStats, DeviceStats, JobKindStats, SchedulingStats, SettingStats, Stats, Tier, TierStats};
+use cleavedb::{
+    BypassStats, DecisionStats, DeviceStats, JobKindStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
+};
 use indicatif::{BinaryBytes, HumanCount};
 
 const BAR_CELLS: usize = 32;
@@ -139,6 +141,18 @@ fn scheduling(scheduling: &SchedulingStats, shown: usize, out: &mut dyn Write) -
     writeln!(out)
 }
 
+/// What writers do while background work cannot follow them; nothing if they have always been slowed.
+fn bypass(bypass: &BypassStats, out: &mut dyn Write) -> io::Result<()> {
+    if bypass.redirects_begun == 0 {
+        return Ok(());
+    }
+    let now = if bypass.redirects { "writers go around background work now; " } else { "" };
+    let (times, bytes) = (counted(bypass.redirects_begun, "redirect"), BinaryBytes(bypass.bytes_redirected));
+    let prevented = bypass.waiting_prevented.as_secs_f64();
+    writeln!(out, "   {now}{times} with {bytes} of records, {prevented:.1} s of waiting prevented")?;
+    writeln!(out)
+}
+
 fn words_of(setting: &SettingStats) -> String {
     let (flush, level) = (BinaryBytes(setting.flush_bytes), BinaryBytes(setting.level_base_bytes));
     let SettingStats { merge_runs, compactions, .. } = setting;
@@ -169,6 +183,7 @@ pub fn decided(decision: &DecisionStats) -> String {
 fn costs(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()> {
     tiers(&stats.tiers, out)?;
     scheduling(&stats.scheduling, decisions, out)?;
+    bypass(&stats.bypass, out)?;
     let memory = &stats.memory;
     let written = [
         (stats.log_bytes_written, "log"),

@@ -161,6 +161,19 @@ fn scheduling(scheduling: &SchedulingStats) -> String {
     )
 }
 
+fn as_json(live: &LiveStats, rates: Option<&Rates>) -> Value {
+    let mut value = figures::as_json(&live.stats);
+    value["process"] = json!(live.process);
+    value["uptime_seconds"] = json!(live.uptime.as_secs_f64());
+    if let Some(rates) = rates {
+        value["writes_per_second"] = json!(rates.writes);
+        value["user_bytes_per_second"] = json!(rates.user_bytes);
+        value["written_bytes_per_second"] = json!(rates.written_bytes);
+        value["stalled_share"] = json!(rates.stalled);
+    }
+    value
+}
+
 #[cfg(test)]
 mod tests {
     use cleavedb::DecisionStats;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cleavedb::testing::{Canary, Tuning};
-use cleavedb::{Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
+use cleavedb::{Bypass, Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::rng::Rng;
@@ -102,7 +102,8 @@ impl Plan {
         let options = self
             .checkpoint_options()
             .scheduling(*scheduled.pick(&policies))
-            .background_io_limit(*scheduled.pick(&[None, None, Some(1 << 20), Some(64 << 20)]));
+            .background_io_limit(*scheduled.pick(&[None, None, Some(1 << 20), Some(64 << 20)]))
+            .bypass(*scheduled.pick(&[Bypass::Off, Bypass::Spill]));
         if !self.two_directories {
             return options;
         }

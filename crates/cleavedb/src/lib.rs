@@ -31,6 +31,7 @@ pub(crate) mod levels;
 pub(crate) mod values;
 pub(crate) mod deltas;
 pub(crate) mod hash;
+pub(crate) mod bypass;
 pub(crate) mod cache;
 pub(crate) mod format;
 pub(crate) mod io;
@@ -41,7 +42,7 @@ pub(crate) mod base;
 pub mod testing;
 
 pub use api::{
-    BackgroundPause, BucketSplits, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
+    BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
     Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
     WriteOptions,
 };
@@ -53,6 +54,7 @@ pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use engine::events::{Event, Listener};
+pub use engine::inspect::bypass_stats::BypassStats;
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::delta_stats::DeltaStats;
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};

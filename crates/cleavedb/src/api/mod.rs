@@ -12,7 +12,7 @@ pub(crate) mod value_options;
 pub(crate) mod pause;
 
 pub use crate::engine::tuning::settings::{
-    BucketSplits, Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
+    BucketSplits, Bypass, Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
 };
 pub use batch::WriteBatch;
 pub use db::Db;

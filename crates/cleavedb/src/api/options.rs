@@ -12,7 +12,7 @@ use crate::engine::inspect::stats_page::LiveStats;
 use crate::engine::lifecycle::request::OpenRequest;
 use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{
-    BucketSplits, Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
+    BucketSplits, Bypass, Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
 };
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::DeltaPlacement;
@@ -55,6 +55,7 @@ pub struct Options {
     pub(crate) background_threads: usize,
     pub(crate) scheduling: Scheduling,
     pub(crate) background_io_limit: Option<u64>,
+    pub(crate) bypass: Bypass,
     pub(crate) fast_dir: Option<PathBuf>,
     pub(crate) slow_dir: Option<PathBuf>,
     pub(crate) fast_bytes: Option<u64>,
@@ -90,6 +91,7 @@ impl Options {
             background_threads: 2,
             scheduling: Scheduling::Auto,
             background_io_limit: None,
+            bypass: Bypass::Off,
             fast_dir: None,
             slow_dir: None,
             fast_bytes: None,
@@ -189,6 +191,13 @@ impl Options {
     /// Users' share is measured unless the scheduling is [`Scheduling::Static`]. Takes effect at each open.
     pub fn background_io_limit(mut self, bytes_per_second: Option<u64>) -> Options {
         self.background_io_limit = bytes_per_second;
+        self
+    }
+
+    /// What writers do while background work cannot follow them. [`Stats::bypass`](crate::Stats::bypass) shows what came of it.
+    /// Takes effect at each open.
+    pub fn bypass(mut self, bypass: Bypass) -> Options {
+        self.bypass = bypass;
         self
     }
 
@@ -363,6 +372,7 @@ impl Options {
             background_threads: self.background_threads,
             scheduling: self.scheduling,
             background_io_limit: self.background_io_limit,
+            bypass: self.bypass,
             read_only: self.read_only,
             tuning,
         };

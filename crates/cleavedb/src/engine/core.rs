@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::background_io::BackgroundIo;
 use crate::engine::buckets::UpkeepMemory;
+use crate::engine::bypass::BypassState;
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
 use crate::engine::current_survey::CurrentSurvey;
@@ -59,6 +60,7 @@ pub(crate) struct Core {
     pub manifest: Mutex<Manifest>,
     pub work: Work,
     pub pacer: Pacer,
+    pub bypass: BypassState,
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub scan_demand: ScanDemand,
@@ -138,6 +140,7 @@ impl Core {
             manifest: Mutex::new(parts.manifest),
             work: Work::default(),
             pacer: Pacer::default(),
+            bypass: BypassState::default(),
             readers: parts.readers,
             memory: parts.memory,
             scan_demand,

@@ -80,6 +80,15 @@ pub enum Event {
         /// In bytes per second: `None` without a limit, 0 while writers are stopped.
         bytes_per_second: Option<u64>,
     },
+    /// Writers begin to go around background work that is behind; see [`Bypass`](crate::Bypass).
+    RedirectBegun,
+    /// Background work has caught up.
+    RedirectEnded {
+        /// Bytes of records written meanwhile.
+        bytes: u64,
+        /// How long it took.
+        duration: Duration,
+    },
     /// A background job found storage full; it is tried again.
     NoSpace {
         /// The file or directory that could not grow.

@@ -27,6 +27,7 @@ pub(crate) mod log_supply;
 pub(crate) mod fast_tier;
 pub(crate) mod reserve;
 pub(crate) mod pacer;
+pub(crate) mod bypass;
 pub(crate) mod poison;
 pub(crate) mod memory;
 pub(crate) mod fit_caches;

@@ -10,6 +10,7 @@ mod faults;
 mod reserve;
 mod growth;
 mod pacing;
+mod bypass;
 mod keyspaces;
 mod operators;
 mod deltas;

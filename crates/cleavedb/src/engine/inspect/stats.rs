@@ -7,6 +7,7 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
+use crate::engine::inspect::bypass_stats::BypassStats;
 use crate::engine::inspect::delta_stats::DeltaStats;
 use crate::engine::inspect::hash_stats::HashStats;
 use crate::engine::inspect::scheduling_stats::SchedulingStats;
@@ -226,6 +227,10 @@ pub struct Stats {
     #[n(60)]
     #[cbor(default)]
     pub hash: HashStats,
+    /// What writers do while background work cannot follow them.
+    #[n(61)]
+    #[cbor(default)]
+    pub bypass: BypassStats,
     /// The running jobs, in the order in which they began; [`SchedulingStats::jobs`] has what all jobs have used. Empty in the statistics of another process.
     #[cbor(skip)]
     pub jobs: Vec<JobStats>,
@@ -415,6 +420,7 @@ impl Core {
             scheduling,
             deltas: self.delta_stats(&view),
             hash: self.hash_stats(&view),
+            bypass: self.bypass_stats(),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..totals

@@ -68,7 +68,8 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         || view.front_bytes() > tuning.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
         || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.unflushed_bytes_max());
-    (is_due && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
+    let is_held = !is_short && core.holds_flushes(view, asked || !state.quarantined.is_empty());
+    (is_due && !is_held && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
 }
 
 impl Job for Flush {

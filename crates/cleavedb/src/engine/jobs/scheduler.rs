@@ -73,6 +73,9 @@ impl Core {
                 drop(state);
                 publish_in = self.publish_stats();
                 let is_tuned = self.tune();
+                if self.bypass.redirects() {
+                    self.review_pace();
+                }
                 state = self.work.lock();
                 if is_tuned {
                     self.work.notify_changed();

@@ -95,6 +95,7 @@ pub(crate) struct Settings {
     pub scheduling: Scheduling,
     /// Bytes per second.
     pub background_io_limit: Option<u64>,
+    pub bypass: Bypass,
     pub read_only: bool,
     pub tuning: Tuning,
 }
@@ -162,6 +163,22 @@ impl Scheduling {
         }
         limits
     }
+}
+
+/// What writers do while background work cannot follow them (KVAccel, IPDPS 2025; decision record 055).
+///
+/// In either case they wait at the limits of memory, and where storage is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Bypass {
+    /// They are slowed, smoothly, to what background work can follow. The default.
+    #[default]
+    Off,
+    /// They go on at their own speed in bursts: once a detector predicts that they would be slowed, unflushed logs may hold sixteen
+    /// times as much as otherwise (4 GiB more with a `memory_budget` of 256 MiB), on whichever tier has bandwidth to spare, and
+    /// at most an eighth of the free space. An open after a crash has to read these logs. Values that are kept inline
+    /// profit most; the front's memory for keys and small values stays limited by `memory_budget`.
+    Spill,
 }
 
 /// When a bucket of merge operands is split in two ([`DeltaPlacement::Buckets`](crate::DeltaPlacement::Buckets)).

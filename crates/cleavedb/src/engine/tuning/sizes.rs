@@ -42,6 +42,8 @@ const FETCH_ROOM_MIN: usize = MIB / 2;
 /// Writers are stopped while HL0 has this many tables; fewer if a compaction cannot hold the blocks of this many in
 /// memory.
 const HL0_STOP_TABLES: usize = 24;
+/// Writers that go around background work may leave this many times as much more in logs as otherwise.
+const REDIRECT_LOGS: u64 = 16;
 /// With fewer tables in HL0, compactions cannot keep the level sizes in proportion.
 const HL0_STOP_TABLES_MIN: usize = 8;
 
@@ -85,6 +87,8 @@ pub struct Tuning {
     /// Writers are stopped while unflushed logs hold more than this, with values that stay in their logs: recovery
     /// reads all of it.
     pub replay_bytes_max: u64,
+    /// Writers that go around background work may leave this much more unflushed.
+    pub redirect_bytes_max: u64,
     /// Hash indexes are saved no sooner than after writes of this many bytes.
     pub index_save_bytes: u64,
     /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
@@ -220,6 +224,7 @@ impl Tuning {
             front_bytes_max: 8 * part,
             logs_bytes_max: logs_bytes_max as u64,
             replay_bytes_max: replay_bytes_max as u64,
+            redirect_bytes_max: logs_bytes_max as u64 * REDIRECT_LOGS,
             index_save_bytes: replay_bytes_max as u64 / 2,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
@@ -400,6 +405,7 @@ impl Tuning {
             front_bytes_max: 256 << 10,
             logs_bytes_max: 1 << 20,
             replay_bytes_max: 1 << 20,
+            redirect_bytes_max: 4 << 20,
             index_save_bytes: 64 << 10,
             unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,

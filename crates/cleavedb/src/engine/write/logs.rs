@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::bypass::birthplace::Birthplace;
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
 use crate::engine::log_supply::{READ_PART, ReadShare};
@@ -209,6 +210,16 @@ impl Core {
         let ring = self.ring()?;
         let id = self.new_file_id()?;
         let sizes = self.log_sizes(needed);
+        if self.birthplace() == Birthplace::Slow {
+            self.note_made_in(self.dirs.slow_id());
+            match self.create_log_in(self.dirs.slow_id(), id, &sizes, ring.clone()) {
+                Err(Error::NoSpace { .. }) => {}
+                made => {
+                    self.bypass.logs_born_slow.fetch_add(1, Ordering::Relaxed);
+                    return made;
+                }
+            }
+        }
         let granted = sizes.iter().position(|size| self.fast.claim(Occupant::File(id), *size));
         let made = granted.map(|first| self.create_log_in(DirId::HOME, id, &sizes[first..], ring.clone()));
         match made {

@@ -5,6 +5,7 @@ pub(crate) mod commit;
 pub(crate) mod durability;
 pub(crate) mod logs;
 pub(crate) mod pacing;
+mod redirect;
 pub(crate) mod bucket_pacing;
 pub(crate) mod queues;
 pub(crate) mod space;

@@ -20,6 +20,7 @@ use crate::engine::tuning::sizes::Tuning;
 use crate::engine::tuning::tiers::FastFill;
 use crate::engine::view::View;
 use crate::engine::work::WorkState;
+use crate::engine::write::redirect::LogLimits;
 use crate::sched::clock::now;
 
 /// Writers are stopped while this many sealed index tables wait to become runs.
@@ -177,16 +178,26 @@ impl Core {
         let (flush, hl0) = (state.flush.rate, state.hl0.rate);
         state.moves.sample(now, &self.pacer.moves);
         let stages = [
-            self.front_stage(&view, flush),
+            self.front_stage(&view, flush, self.log_limits()),
             self.hl0_stage(&view, hl0),
-            self.space_stage(&view.values),
             self.fast_stage(state.moves.rate),
+            self.space_stage(&view.values),
             self.logs_stage(),
         ];
+        let [front, hl0_stage, fast, space, logs] = &stages;
+        let redirected = self.watch_pressure(now, &view, front, hl0_stage, fast).then(|| {
+            self.count_redirected(now, &stages);
+            // Flushes wait for HL0, so that what writers see of it is how fast the front is emptied. Demotion is not waited for:
+            // logs are born elsewhere.
+            let drain = if hl0 > 0.0 { flush.min(hl0_stage.drain) } else { flush };
+            self.front_stage(&view, drain, self.redirect_limits())
+        });
+        let allowed = redirected.map_or_else(|| pace(&stages), |front| pace(&[front, *space, *logs]));
         let has_gate = self.pacer.gates.load(Ordering::Relaxed) > 0;
-        state.pace = if has_gate { Pace::Stopped } else { pace(&stages) };
+        state.pace = if has_gate { Pace::Stopped } else { allowed };
         // No other stage stops writers.
-        let awaited = [(Need::Flush, has_gate || stages[0].is_full), (Need::Compaction, stages[1].is_full)];
+        let stops = redirected.map_or([front.is_full, hl0_stage.is_full], |front| [front.is_full; 2]);
+        let awaited = [(Need::Flush, has_gate || stops[0]), (Need::Compaction, stops[1])];
         state.awaited = awaited.into_iter().filter(|(_, stops)| *stops).map(|(need, _)| need).collect();
         if differs(state.pace, state.told) {
             state.told = state.pace;
@@ -203,12 +214,12 @@ impl Core {
 
     /// How full the front and HL0 are, of 1.
     pub fn fills(&self, view: &View) -> (f64, f64) {
-        (self.front_stage(view, 0.0).fill, self.hl0_stage(view, 0.0).fill)
+        (self.front_stage(view, 0.0, self.log_limits()).fill, self.hl0_stage(view, 0.0).fill)
     }
 
     /// The stage that flushes drain. It is full if front memory, unflushed logs (which bound recovery time), or the
     /// queue of sealed index tables is at its limit.
-    fn front_stage(&self, view: &View, drain: f64) -> Stage {
+    fn front_stage(&self, view: &View, drain: f64, limits: LogLimits) -> Stage {
         let tuning = &self.settings.tuning;
         let LogBytes { all: logs, carried, .. } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
@@ -219,13 +230,13 @@ impl Core {
         // held.
         let left = logs.saturating_sub(flushed) as f64 / logs.max(1) as f64;
         let front_left = front as f64 * left;
-        let carried_fill = carried as f64 / tuning.logs_bytes_max as f64;
-        let full = carried_fill.max(logs as f64 / tuning.replay_bytes_max as f64);
+        let carried_fill = carried as f64 / limits.carried as f64;
+        let full = carried_fill.max(logs as f64 / limits.all as f64);
         let log_fill = if has_work { full * left } else { 0.0 };
         // In bytes that users wrote; a flush carries only a part of them.
         let share = logs as f64 / carried.max(1) as f64;
-        let carried_room = tuning.logs_bytes_max.saturating_sub(carried) as f64 * share;
-        let log_room = carried_room.min(tuning.replay_bytes_max.saturating_sub(logs) as f64);
+        let carried_room = limits.carried.saturating_sub(carried) as f64 * share;
+        let log_room = carried_room.min(limits.all.saturating_sub(logs) as f64);
         let front_room = front_max.saturating_sub(front) as f64 * logs as f64 / front.max(1) as f64;
         Stage {
             fill: log_fill.max(front_left / front_max as f64),

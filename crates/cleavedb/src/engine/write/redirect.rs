@@ -1,0 +1,131 @@
+//! The redirect: while background work is behind, writers go around it (KVAccel, IPDPS 2025; decision record 055). The log goes on
+//! beyond what the front may ordinarily leave unflushed, on whichever tier has bandwidth to spare, and flushes wait for HL0 in
+//! their place. Nothing needs to be brought back: what was written lies in logs as ever, and flushes catch up.
+//!
+//! The detector is fed by each review of the pace.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::bypass::birthplace::{Birthplace, Tiers, birthplace};
+use crate::bypass::detector::{Fills, SLOWED_FROM};
+use crate::engine::bypass::DevicesThen;
+use crate::engine::core::Core;
+use crate::engine::events::Event;
+use crate::engine::pacer::{self, Pace, Stage, pace};
+use crate::engine::tuning::settings::Bypass;
+use crate::engine::view::View;
+use crate::sched::clock::now;
+
+const _: () = assert!(SLOWED_FROM == pacer::SLOW_FROM, "the detector and the pace agree on when writers are slowed");
+
+/// The levels below HL0 may hold this many times the target of HL1 beyond their targets, until their debt counts as full.
+const DEBT_TARGETS: u64 = 4;
+/// Unflushed logs of a redirect take at most this part of the room of the file system.
+const ROOM_PART: u64 = 8;
+/// During a redirect a flush that nobody asked for waits while HL0 is filled to this part of its limit.
+const HL0_HELD_PART: usize = 2;
+
+/// How much unflushed logs may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogLimits {
+    /// Without values that stay in their logs.
+    pub carried: u64,
+    /// With them.
+    pub all: u64,
+}
+
+impl Core {
+    /// What unflushed logs may hold without a redirect.
+    pub(super) fn log_limits(&self) -> LogLimits {
+        let tuning = &self.settings.tuning;
+        LogLimits { carried: tuning.logs_bytes_max, all: tuning.replay_bytes_max }
+    }
+
+    /// What they may hold during a redirect.
+    pub(super) fn redirect_limits(&self) -> LogLimits {
+        let LogLimits { carried, all } = self.log_limits();
+        let room = self.work.space.garbage_room.load(Ordering::Relaxed) / ROOM_PART;
+        let more = self.settings.tuning.redirect_bytes_max.min(room);
+        LogLimits { carried: carried.saturating_add(more), all: all.saturating_add(more) }
+    }
+
+    /// Feeds the detector with stages as they are without a redirect; true if writers go around.
+    pub(super) fn watch_pressure(&self, at: Duration, view: &View, front: &Stage, hl0: &Stage, fast: &Stage) -> bool {
+        if self.settings.bypass == Bypass::Off {
+            return false;
+        }
+        let mut redirects = self.bypass.state.lock();
+        if !redirects.detector.is_due(at) {
+            return redirects.detector.redirects;
+        }
+        let full = |stage: &Stage| if stage.is_full { stage.fill.max(1.0) } else { stage.fill };
+        let fills = Fills { front: full(front), hl0: full(hl0), debt: self.debt_fill(view), fast: fast.fill };
+        let did = redirects.detector.redirects;
+        redirects.detector = redirects.detector.after(at, fills);
+        let does = redirects.detector.redirects;
+        let bytes = self.counters.user_bytes.load(Ordering::Relaxed);
+        if did == does {
+            return does;
+        }
+        self.bypass.set_redirects(does);
+        if does {
+            redirects.count += 1;
+            (redirects.begun, redirects.counted) = (Some((at, bytes)), (at, bytes));
+            self.events.raise(Event::RedirectBegun);
+        } else if let Some((begun, before)) = redirects.begun.take() {
+            let (bytes, duration) = (bytes.saturating_sub(before), at.saturating_sub(begun));
+            self.events.raise(Event::RedirectEnded { bytes, duration });
+        }
+        does
+    }
+
+    /// Counts what was written during a redirect, and what its writers would have waited with the pace of these stages.
+    pub(super) fn count_redirected(&self, at: Duration, stages: &[Stage]) {
+        let rate = match pace(stages) {
+            Pace::Free => None,
+            Pace::Limited(rate) => Some(rate as u64),
+            Pace::Stopped => Some(0),
+        };
+        let bytes = self.counters.user_bytes.load(Ordering::Relaxed);
+        self.bypass.state.lock().count_since(at, bytes, rate);
+    }
+
+    /// What the levels below HL0 hold beyond their targets, of what counts as full.
+    fn debt_fill(&self, view: &View) -> f64 {
+        let targets = self.level_targets();
+        let levels = view.version.levels().iter().enumerate().skip(1);
+        let debt: u64 = levels.map(|(number, level)| level.bytes().saturating_sub(targets.bytes(number))).sum();
+        debt as f64 / targets.base_bytes.saturating_mul(DEBT_TARGETS).max(1) as f64
+    }
+
+    /// True if a flush has to wait for compactions of HL0, because writers do not. `hurries`: it goes on until HL0 is full, because
+    /// a caller waits for it, or because HL0 may not shrink.
+    pub fn holds_flushes(&self, view: &View, hurries: bool) -> bool {
+        let stop = self.settings.tuning.hl0_stop_tables;
+        let most = if hurries { stop } else { (stop / HL0_HELD_PART).max(1) };
+        self.bypass.redirects() && view.version.levels()[0].tables().len() >= most
+    }
+
+    /// The tier for the next log.
+    pub(super) fn birthplace(&self) -> Birthplace {
+        if !self.bypass.redirects() || !self.dirs.are_apart() {
+            return Birthplace::Fast;
+        }
+        let at = now();
+        let usage = [self.dirs.fast(), self.dirs.slow()].map(|dir| self.storage.device_usage(dir));
+        let before = self.bypass.devices.lock().replace(DevicesThen { at, usage });
+        let busy = |device: usize| {
+            let before = before.as_ref()?;
+            let (now, then) = (usage[device].as_ref()?, before.usage[device].as_ref()?);
+            let seconds = at.saturating_sub(before.at).as_secs_f64().max(1e-6);
+            Some((now.busy_time.saturating_sub(then.busy_time).as_secs_f64() / seconds).min(1.0))
+        };
+        birthplace(&Tiers {
+            redirects: true,
+            fast_wants_room: self.fast_fill().wants_room(),
+            fast_busy: busy(0),
+            slow_busy: busy(1),
+        })
+    }
+}
