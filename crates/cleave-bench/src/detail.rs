@@ -137,6 +137,7 @@ fn settings(outcome: &Outcome) -> Vec<Vec<String>> {
     vec![
         row("IMTN", |setting| setting.merge_runs, false),
         row("DFTS", |setting| setting.flush_bytes, true),
+        row("HL0 trigger", |setting| setting.hl0_trigger, false),
         row("level 1", |setting| setting.level_base_bytes, true),
         row("compactions", |setting| setting.compactions, false),
     ]

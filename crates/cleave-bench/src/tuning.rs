@@ -12,6 +12,9 @@ pub struct Setting {
     pub flush_bytes: u64,
     /// Capacity of the first level below HL0, in bytes.
     pub level_base_bytes: u64,
+    /// Tables at which HL0 is compacted.
+    #[serde(default)]
+    pub hl0_trigger: u64,
     /// Threads that may compact at the same time.
     pub compactions: u64,
 }
@@ -101,6 +104,7 @@ impl Setting {
             merge_runs: self.merge_runs.max(other.merge_runs),
             flush_bytes: self.flush_bytes.max(other.flush_bytes),
             level_base_bytes: self.level_base_bytes.max(other.level_base_bytes),
+            hl0_trigger: self.hl0_trigger.max(other.hl0_trigger),
             compactions: self.compactions.max(other.compactions),
         }
     }

@@ -161,7 +161,10 @@ fn scheduling_as_json(scheduling: &SchedulingStats) -> Value {
             "bottleneck": decision.bottleneck,
             "merge_queue": decision.merge_queue,
             "flush_queue": decision.flush_queue,
+            "tier": decision.tier.map(tier_name),
             "processors_busy": decision.processors_busy,
+            "merges_busy": decision.merges_busy,
+            "compactions_busy": decision.compactions_busy,
             "devices": decision.devices.iter().map(device).collect::<Vec<Value>>(),
             "writers_waiting": decision.writers_waiting,
             "setting": setting_as_json(&decision.setting),
@@ -192,6 +195,7 @@ fn setting_as_json(setting: &SettingStats) -> Value {
         "merge_runs": setting.merge_runs,
         "flush_bytes": setting.flush_bytes,
         "level_base_bytes": setting.level_base_bytes,
+        "hl0_trigger": setting.hl0_trigger,
         "compactions": setting.compactions,
     })
 }

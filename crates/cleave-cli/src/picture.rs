@@ -155,14 +155,20 @@ fn bypass(bypass: &BypassStats, out: &mut dyn Write) -> io::Result<()> {
 
 fn words_of(setting: &SettingStats) -> String {
     let (flush, level) = (BinaryBytes(setting.flush_bytes), BinaryBytes(setting.level_base_bytes));
-    let SettingStats { merge_runs, compactions, .. } = setting;
-    format!("{merge_runs} runs a merge, {flush} a flush, {level} in HL1, {}", counted(*compactions, "compaction"))
+    let SettingStats { merge_runs, compactions, hl0_trigger, .. } = setting;
+    let (tables, compactions) = (counted(*hl0_trigger, "table"), counted(*compactions, "compaction"));
+    format!("{merge_runs} runs a merge, {flush} a flush, {tables} in HL0, {level} in HL1, {compactions}")
 }
 
 /// When and why the settings changed, with the figures that led to it, and what they have been since.
 pub fn decided(decision: &DecisionStats) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let processors = decision.processors_busy.map_or("unknown".to_owned(), percent);
+    let jobs = decision.merges_busy.zip(decision.compactions_busy).map_or_else(String::new, |(merges, compactions)| {
+        format!(" (merges {}, compactions {})", percent(merges), percent(compactions))
+    });
+    let name_of = |tier: Tier| if tier == Tier::Fast { "fast" } else { "slow" };
+    let bound = decision.tier.map_or_else(String::new, |tier| format!(" ({} tier)", name_of(tier)));
     let device = |device: &DeviceStats| {
         let tier = name_of(device.tier);
         let latency = device.latency.map_or_else(String::new, |time| format!(" at {:.1} ms", 1e3 * time.as_secs_f64()));
@@ -170,7 +176,7 @@ pub fn decided(decision: &DecisionStats) -> String {
     };
     let devices: String = decision.devices.iter().map(device).collect();
     format!(
-        "at {:.1} s by {}: {} runs, {:.1} jobs; processors {processors}{devices}, writers wait {}: {}",
+        "at {:.1} s by {}{bound}: {} runs, {:.1} jobs; processors {processors}{jobs}{devices}, writers wait {}: {}",
         decision.at.as_secs_f64(),
         decision.bottleneck,
         decision.merge_queue,

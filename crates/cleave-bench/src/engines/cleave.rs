@@ -131,6 +131,7 @@ fn setting(stats: SettingStats) -> Setting {
         merge_runs: stats.merge_runs as u64,
         flush_bytes: stats.flush_bytes,
         level_base_bytes: stats.level_base_bytes,
+        hl0_trigger: stats.hl0_trigger as u64,
         compactions: stats.compactions as u64,
     }
 }

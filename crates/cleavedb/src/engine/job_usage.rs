@@ -106,6 +106,12 @@ impl JobTotals {
         self.by.lock().entry(kind).or_default().ended += 1;
     }
 
+    /// Processor time of some kinds.
+    pub fn cpu_of(&self, kinds: &[&str]) -> Duration {
+        let by = self.by.lock();
+        kinds.iter().filter_map(|kind| by.get(kind)).map(|total| total.used.cpu).sum()
+    }
+
     /// The totals, in the order of names.
     pub fn all(&self) -> Vec<(&'static str, JobTotal)> {
         self.by.lock().iter().map(|(kind, total)| (*kind, *total)).collect()
@@ -164,6 +170,7 @@ mod tests {
         totals.count("flush");
         let flush = JobTotal { ended: 1, used: usage(101, 202, 303) };
         let compaction = JobTotal { ended: 0, used: usage(10, 20, 30) };
+        assert_eq!(totals.cpu_of(&["flush", "compaction", "seal"]), Duration::from_millis(111));
         assert_eq!(totals.all(), [("compaction", compaction), ("flush", flush)]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::tuning::settings::Scheduling;
 use crate::engine::tuning::sizes::Tuning;
-use crate::engine::tuning::tuner::{Bottleneck, Limits, Policy, Sample, Setting};
+use crate::engine::tuning::tuner::{Bottleneck, JobShares, Limits, Policy, Sample, Setting};
 use crate::io::{DeviceUsage, ProcessorTime};
 use crate::sched::sync::Mutex;
 
@@ -21,6 +21,7 @@ pub(crate) struct Scheduler {
     merge_runs: AtomicUsize,
     flush_bytes: AtomicU64,
     level_base_bytes: AtomicU64,
+    hl0_trigger: AtomicUsize,
     compactions: AtomicUsize,
     pub state: Mutex<SchedulerState>,
 }
@@ -54,6 +55,9 @@ pub(crate) struct Decision {
 pub(crate) struct Used {
     pub at: Duration,
     pub processors: Option<ProcessorTime>,
+    /// Processor time of merges and of compactions.
+    pub merges_cpu: Duration,
+    pub compactions_cpu: Duration,
     /// The devices of the directory of logs, and of that of tables if that is on another device.
     pub devices: Vec<Option<DeviceUsage>>,
     pub waited_us: u64,
@@ -78,6 +82,17 @@ impl Used {
         let (now, then) = (self.processors?, before.processors?);
         let all = now.all.saturating_sub(then.all);
         (all > 0).then(|| now.busy.saturating_sub(then.busy) as f64 / all as f64)
+    }
+
+    /// What jobs used of the processors.
+    pub fn jobs_since(&self, before: &Used) -> Option<JobShares> {
+        let processors = self.processors?.count.max(1) as f64;
+        let share =
+            |now: Duration, then: Duration| now.saturating_sub(then).as_secs_f64() / self.elapsed(before) / processors;
+        Some(JobShares {
+            merges: share(self.merges_cpu, before.merges_cpu),
+            compactions: share(self.compactions_cpu, before.compactions_cpu),
+        })
     }
 
     /// The load of each device; `None` where it is unknown.
@@ -117,6 +132,7 @@ impl Scheduler {
             merge_runs: AtomicUsize::new(limits.rest.merge_runs),
             flush_bytes: AtomicU64::new(limits.rest.flush_bytes),
             level_base_bytes: AtomicU64::new(limits.rest.level_base_bytes),
+            hl0_trigger: AtomicUsize::new(limits.rest.hl0_trigger),
             compactions: AtomicUsize::new(limits.rest.compactions),
             state: Mutex::default(),
         }
@@ -128,6 +144,7 @@ impl Scheduler {
             merge_runs: self.merge_runs.load(Ordering::Relaxed),
             flush_bytes: self.flush_bytes.load(Ordering::Relaxed),
             level_base_bytes: self.level_base_bytes.load(Ordering::Relaxed),
+            hl0_trigger: self.hl0_trigger.load(Ordering::Relaxed),
             compactions: self.compactions.load(Ordering::Relaxed),
         }
     }
@@ -142,6 +159,7 @@ impl Scheduler {
         self.merge_runs.store(setting.merge_runs, Ordering::Relaxed);
         self.flush_bytes.store(setting.flush_bytes, Ordering::Relaxed);
         self.level_base_bytes.store(setting.level_base_bytes, Ordering::Relaxed);
+        self.hl0_trigger.store(setting.hl0_trigger, Ordering::Relaxed);
         self.compactions.store(setting.compactions, Ordering::Relaxed);
     }
 }
@@ -171,7 +189,9 @@ mod tests {
         };
         Used {
             at: Duration::from_millis(ms),
-            processors: Some(ProcessorTime { busy, all: ms }),
+            processors: Some(ProcessorTime { busy, all: ms, count: 4 }),
+            merges_cpu: Duration::from_millis(ms / 5),
+            compactions_cpu: Duration::from_millis(ms / 10),
             devices: vec![Some(device), None],
             waited_us: ms * 10,
             background_bytes: ms * 3,
@@ -186,6 +206,8 @@ mod tests {
         assert_eq!(after.devices_since(&before), [Some(load), None]);
         assert!((after.waiting_since(&before) - 0.01).abs() < 1e-9);
         assert_eq!(after.foreground_since(&before), 5000.0);
+        assert_eq!(after.jobs_since(&before), Some(JobShares { merges: 0.05, compactions: 0.025 }));
+        assert_eq!(Used { processors: None, ..after.clone() }.jobs_since(&before), None);
         assert_eq!(after.processors_since(&after), None);
         assert_eq!(after.devices_since(&after)[0], Some(DeviceLoad { busy: 0.0, latency: None }));
         assert_eq!(Used::default().processors_since(&after), None);

@@ -32,13 +32,15 @@ pub enum Punched {
     Unsupported,
 }
 
-/// Time of all processors together, in the kernel's ticks since its start. Only ratios of differences mean anything.
+/// Time of all processors together, in the kernel's ticks since its start. Only ratios of differences of times mean anything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
     /// In use.
     pub busy: u64,
     /// In use or not.
     pub all: u64,
+    /// Number of processors.
+    pub count: u64,
 }
 
 /// What a device has done since the system was started.

@@ -30,9 +30,11 @@ pub(super) fn device_usage(dir: &Path) -> Option<DeviceUsage> {
 fn processors_in(stat: &str) -> Option<ProcessorTime> {
     let times = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let times: Vec<u64> = times.map(|time| time.parse().ok()).collect::<Option<_>>()?;
+    let is_processor = |line: &&str| line.strip_prefix("cpu").is_some_and(|name| !name.starts_with(' '));
+    let count = stat.lines().filter(is_processor).count() as u64;
     let all = times.iter().take(8).sum();
     let unused: u64 = times.get(3..5)?.iter().sum();
-    Some(ProcessorTime { busy: all - unused, all })
+    Some(ProcessorTime { busy: all - unused, all, count })
 }
 
 /// Reads, joined, sectors, milliseconds; the same of writes; requests under way; milliseconds in which there were some.
@@ -55,8 +57,8 @@ mod tests {
 
     #[test]
     fn the_kernels_figures_are_understood_and_others_are_not() {
-        let stat = "cpu  100 20 30 4000 500 6 7 8 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
-        assert_eq!(processors_in(stat), Some(ProcessorTime { busy: 171, all: 4671 }));
+        let stat = "cpu  100 20 30 4000 500 6 7 8 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\ncpu1 1 2 3 4 5 6 7 8 9 0\nintr 7\n";
+        assert_eq!(processors_in(stat), Some(ProcessorTime { busy: 171, all: 4671, count: 2 }));
         let wrong = ["", "cpu0 1 2 3 4 5", "cpu  1 2 3", "cpu  1 x 3 4 5 6 7 8"];
         assert!(wrong.iter().all(|stat| processors_in(stat).is_none()));
         let device = device_in("   10  1  16  30   20  2  800  50   3   70  80 0 0 0 0 0 0\n").unwrap();

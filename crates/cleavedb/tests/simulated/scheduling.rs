@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, Error, Options, Scheduling, SchedulingStats, Stats};
+use cleavedb::{Db, DecisionStats, Error, Options, Scheduling, SchedulingStats, Stats, Tier};
 
 use crate::support::{in_world, open_with, value};
 
@@ -73,6 +73,9 @@ fn settings_follow_the_load_by_policy_and_say_why() {
     }
     let grows = |stats: &SchedulingStats| stats.decisions.iter().any(|it| it.setting.level_base_bytes > 64 << 10);
     assert!(auto.iter().any(grows), "no level grew: {decisions:?}");
+    // Compactions of HL0 write to the slow directory.
+    let waits = |decision: &&&DecisionStats| decision.setting.hl0_trigger > Tuning::tiny().hl0_compact_tables;
+    assert!(decisions.iter().filter(waits).any(|decision| decision.tier == Some(Tier::Slow)), "{decisions:?}");
     assert!(!decisions_of(Scheduling::AutoFixedLevels).iter().any(grows));
     assert!(decisions_of(Scheduling::Static { merge_runs: None, flush_bytes: None }).iter().all(|stats| {
         stats.decisions.is_empty() && (stats.setting.merge_runs, stats.setting.flush_bytes) == (2, 16 << 10)
@@ -98,6 +101,7 @@ fn settings_return_once_it_is_calm() {
             let stats = db.stats().scheduling;
             let setting = stats.setting;
             assert_eq!((setting.merge_runs, setting.flush_bytes, setting.level_base_bytes), (2, 16 << 10, 64 << 10));
+            assert_eq!(setting.hl0_trigger, Tuning::tiny().hl0_compact_tables);
             assert!(stats.merge_queue <= 2 && stats.flush_queue < 1.0, "{stats:?}");
             changed
         });

@@ -83,6 +83,10 @@ pub struct SettingStats {
     /// Threads that may compact at the same time.
     #[n(3)]
     pub compactions: usize,
+    /// Tables at which HL0 is compacted; up to twice as many while they are small.
+    #[n(4)]
+    #[cbor(default)]
+    pub hl0_trigger: usize,
 }
 
 /// A change of the settings, and the figures that led to it. Shares are of 1, and of the time since the sample before.
@@ -115,6 +119,18 @@ pub struct DecisionStats {
     /// The settings from then on.
     #[n(7)]
     pub setting: SettingStats,
+    /// The tier whose device was the bottleneck.
+    #[n(8)]
+    #[cbor(default)]
+    pub tier: Option<Tier>,
+    /// What seals and merges of runs used of the time of all processors; `None` if it is unknown.
+    #[n(9)]
+    #[cbor(default)]
+    pub merges_busy: Option<f64>,
+    /// The same of compactions.
+    #[n(10)]
+    #[cbor(default)]
+    pub compactions_busy: Option<f64>,
 }
 
 /// The load of the device of a tier.
@@ -142,8 +158,8 @@ impl From<(&str, JobTotal)> for JobKindStats {
 
 impl From<Setting> for SettingStats {
     fn from(setting: Setting) -> SettingStats {
-        let Setting { merge_runs, flush_bytes, level_base_bytes, compactions } = setting;
-        SettingStats { merge_runs, flush_bytes, level_base_bytes, compactions }
+        let Setting { merge_runs, flush_bytes, level_base_bytes, hl0_trigger, compactions } = setting;
+        SettingStats { merge_runs, flush_bytes, level_base_bytes, hl0_trigger, compactions }
     }
 }
 
@@ -151,7 +167,7 @@ fn name_of(bottleneck: Bottleneck) -> &'static str {
     match bottleneck {
         Bottleneck::None => "none",
         Bottleneck::Processors => "processors",
-        Bottleneck::Devices => "devices",
+        Bottleneck::Device(_) => "devices",
         Bottleneck::Both => "both",
         Bottleneck::Calm => "calm",
         Bottleneck::LongCalm => "long calm",
@@ -175,6 +191,9 @@ impl DecisionStats {
             devices: devices.filter_map(load_of).collect(),
             writers_waiting: sample.waiting,
             setting: (*setting).into(),
+            tier: if let Bottleneck::Device(tier) = bottleneck { Some(*tier) } else { None },
+            merges_busy: sample.jobs.map(|jobs| jobs.merges),
+            compactions_busy: sample.jobs.map(|jobs| jobs.compactions),
         }
     }
 }
@@ -182,11 +201,11 @@ impl DecisionStats {
 impl Core {
     /// The queues of background work, and how it is scheduled.
     pub fn scheduling_stats(&self, view: &View) -> SchedulingStats {
-        let (merge_queue, flush_queue) = self.queues(view);
+        let queues = self.queues(view);
         let decisions = self.scheduler.state.lock().decisions.clone();
         SchedulingStats {
-            merge_queue,
-            flush_queue,
+            merge_queue: queues.merge,
+            flush_queue: queues.flush,
             setting: self.scheduler.setting().into(),
             background_bytes: self.background_io.used(),
             background_bytes_per_second: self.background_io.rate(),

@@ -265,6 +265,9 @@ mod tests {
             processors_busy: Some(busy),
             devices: devices.to_vec(),
             writers_waiting: busy,
+            merges_busy: Some(busy),
+            compactions_busy: Some(busy),
+            tier: Some(Tier::Slow),
             ..DecisionStats::default()
         };
         page.stats.scheduling.decisions = (0..32).map(decision).collect();

@@ -31,6 +31,7 @@ use crate::engine::read::bounds::Bounds;
 use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
+use crate::engine::tuning::tuner::Setting;
 use crate::engine::work::{Bound, Class, MemoryShare, Owner, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
@@ -45,8 +46,6 @@ use crate::values::record_notes::RecordNotes;
 const SUBTASK_TABLES: u64 = 2;
 /// ...or this part of one if it merges HL0, for which writers and value GC wait.
 const SUBTASK_PART: u64 = 4;
-/// HL0 has at most this part of the tables that stop writers before it is compacted.
-const HL0_TRIGGER_PART: usize = 4;
 
 /// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: JobKind = JobKind {
@@ -176,9 +175,8 @@ fn replace_tables<'a>(
 impl Core {
     /// The target shape of the levels.
     pub fn level_targets(&self) -> LevelTargets {
-        let (tuning, base_bytes) = (&self.settings.tuning, self.scheduler.setting().level_base_bytes);
-        let hl0_trigger = tuning.hl0_compact_tables;
-        let hl0_trigger_if_small = (2 * hl0_trigger).min(tuning.hl0_stop_tables / HL0_TRIGGER_PART);
+        let Setting { hl0_trigger, level_base_bytes: base_bytes, .. } = self.scheduler.setting();
+        let hl0_trigger_if_small = self.settings.tuning.hl0_trigger_if_small(hl0_trigger);
         LevelTargets { hl0_trigger, hl0_trigger_if_small, base_bytes, multiplier: 10 }
     }
 

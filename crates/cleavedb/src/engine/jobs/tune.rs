@@ -4,10 +4,15 @@
 use std::sync::atomic::Ordering;
 
 use crate::engine::core::Core;
-use crate::engine::scheduling::{Decision, Used};
-use crate::engine::tuning::tuner::{Policy, Sample, tune};
+use crate::engine::scheduling::{Decision, DeviceLoad, Used};
+use crate::engine::tuning::tuner::{Policy, Sample, TierLoad, tune};
 use crate::engine::view::View;
+use crate::engine::write::queues::Queues;
 use crate::sched::clock::now;
+
+/// The kinds of jobs whose processor time the tuner asks for.
+const MERGES: [&str; 2] = ["seal", "merge runs"];
+const COMPACTIONS: [&str; 2] = ["compaction", "rewrite buckets"];
 
 impl Core {
     /// Decides anew if it is time; true if that changed a setting. Must not be called with the scheduler's state locked.
@@ -26,22 +31,25 @@ impl Core {
         }
         let used = self.used();
         let view = self.published.view();
-        let (merge_queue, flush_queue) = self.queues(&view);
+        let Queues { merge: merge_queue, flush: flush_queue, on_fast, on_slow } = self.queues(&view);
         let (front_fill, hl0_fill) = self.fills(&view);
         let mut state = scheduler.state.lock();
         let setting = scheduler.setting();
         let before = state.before.replace(used.clone()).unwrap_or_else(|| used.clone());
         let devices = used.devices_since(&before);
         self.background_io.review(used.foreground_since(&before), self.pacer.is_limited.load(Ordering::Relaxed));
-        // A device that is not known may be the busier one.
-        let known: Option<Vec<f64>> = devices.iter().map(|load| load.map(|load| load.busy)).collect();
-        let busier = known.and_then(|busy| busy.into_iter().max_by(f64::total_cmp));
+        let tier = |load: Option<&Option<DeviceLoad>>, jobs| {
+            let load = load.copied().flatten();
+            TierLoad { jobs, busy: load.map(|load| load.busy), latency: load.and_then(|load| load.latency) }
+        };
         let mut sample = Sample {
             merge_queue,
             merges: self.merge_is_due(&view),
             flush_queue,
             processors: used.processors_since(&before),
-            device: busier,
+            jobs: used.jobs_since(&before),
+            fast: tier(devices.first(), on_fast),
+            slow: tier(devices.last(), on_slow),
             waiting: used.waiting_since(&before),
             front_fill,
             hl0_fill,
@@ -78,6 +86,8 @@ impl Core {
         Used {
             at: now(),
             processors: self.storage.processor_time(),
+            merges_cpu: self.counters.jobs.cpu_of(&MERGES),
+            compactions_cpu: self.counters.jobs.cpu_of(&COMPACTIONS),
             devices,
             background_bytes: self.background_io.used(),
             waited_us: [stall, paced].map(|us| us.load(Ordering::Relaxed)).iter().sum(),

@@ -47,6 +47,9 @@ const REDIRECT_LOGS: u64 = 16;
 /// With fewer tables in HL0, compactions cannot keep the level sizes in proportion.
 const HL0_STOP_TABLES_MIN: usize = 8;
 
+/// HL0 has at most this part of the tables that stop writers before it is compacted.
+const HL0_TRIGGER_PART: usize = 4;
+
 /// A planted bug that the simulation must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -320,8 +323,14 @@ impl Tuning {
             rest,
             flush_bytes_min: self.flush_bytes.min(self.index_table_bytes as u64),
             flush_bytes_max: self.flush_bytes.saturating_mul(2).min(front),
+            hl0_trigger_max: self.hl0_compact_tables.max(self.hl0_stop_tables / HL0_TRIGGER_PART),
             calm_after: self.calm_after,
         }
+    }
+
+    /// The number of tables at which HL0 is compacted while they are small, if it is this one otherwise.
+    pub(crate) fn hl0_trigger_if_small(&self, hl0_trigger: usize) -> usize {
+        (2 * hl0_trigger).min(self.hl0_stop_tables / HL0_TRIGGER_PART)
     }
 
     /// The settings of the scheduler to begin with.
@@ -330,6 +339,7 @@ impl Tuning {
             merge_runs: self.index_merge_runs,
             flush_bytes: self.flush_bytes,
             level_base_bytes: self.level_base_bytes,
+            hl0_trigger: self.hl0_compact_tables,
             compactions: self.compactions_max,
         }
     }

@@ -3,9 +3,12 @@
 //!
 //! Two queues show what is behind. The *merge queue* (IMQ) holds the runs that wait for a merge, which needs processors; the
 //! *flush queue* (DFQ) what waits to be written: flushes, tables of HL0 and logs to be demoted. A queue that is long while its
-//! resource is busy makes that resource the bottleneck, and the settings give it less to do.
+//! resource is busy makes that resource the bottleneck, and the settings give it less to do. Of two tiers that one counts whose
+//! device is busy and that the waiting jobs bind.
 
 use std::time::Duration;
+
+use crate::base::Tier;
 
 /// The merge queue is long at more than this many times the runs of one merge.
 const MERGE_SCORE: f64 = 1.5;
@@ -14,6 +17,10 @@ const FLUSH_SCORE: f64 = 3.0;
 /// The processors, or a device, are busy from this share of the time on.
 const PROCESSORS_BUSY: f64 = 0.9;
 const DEVICE_BUSY: f64 = 0.8;
+/// A tier holds the flush queue up only if at least this many of its jobs bind it.
+const TIER_JOBS_MIN: f64 = 1.0;
+/// Merges and compactions that use less than this share of the processors leave nothing to be spared.
+const JOBS_MIN: f64 = 0.05;
 /// Runs of one merge (IMTN).
 pub(crate) const MERGE_RUNS_MIN: usize = 2;
 pub(crate) const MERGE_RUNS_MAX: usize = 16;
@@ -45,6 +52,8 @@ pub(crate) struct Setting {
     pub flush_bytes: u64,
     /// Capacity of HL1; each level below holds ten times more.
     pub level_base_bytes: u64,
+    /// HL0 is compacted once it has this many tables, or up to twice as many while they are small.
+    pub hl0_trigger: usize,
     /// Threads that may compact at the same time.
     pub compactions: usize,
 }
@@ -56,6 +65,7 @@ pub(crate) struct Limits {
     pub rest: Setting,
     pub flush_bytes_min: u64,
     pub flush_bytes_max: u64,
+    pub hl0_trigger_max: usize,
     /// It has been calm for long after this time without a queue.
     pub calm_after: Duration,
 }
@@ -74,6 +84,26 @@ impl Limits {
     }
 }
 
+/// The load of a tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct TierLoad {
+    /// How many of the jobs in the flush queue bind it.
+    pub jobs: f64,
+    /// The share of the time in which its device was busy, of 1; `None` if the system does not say.
+    pub busy: Option<f64>,
+    /// The mean time of a request; `None` if there was none.
+    pub latency: Option<Duration>,
+}
+
+/// The shares of the time of all processors that kinds of jobs used, of 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct JobShares {
+    /// Seals and merges of runs.
+    pub merges: f64,
+    /// Compactions, and rewrites of buckets.
+    pub compactions: f64,
+}
+
 /// What was measured since the last decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Sample {
@@ -85,8 +115,11 @@ pub(crate) struct Sample {
     pub flush_queue: f64,
     /// The share of the time in which processors were busy, of 1; `None` if the system does not say.
     pub processors: Option<f64>,
-    /// The same of the busier device.
-    pub device: Option<f64>,
+    /// What merges and compactions used of them; `None` as above.
+    pub jobs: Option<JobShares>,
+    /// The tiers; of one directory both are the same.
+    pub fast: TierLoad,
+    pub slow: TierLoad,
     /// The share of the time that writers waited.
     pub waiting: f64,
     /// How full memory of the front and HL0 are, of 1.
@@ -101,13 +134,19 @@ pub(crate) struct Sample {
 pub(crate) enum Bottleneck {
     None,
     Processors,
-    Devices,
+    /// The device of this tier.
+    Device(Tier),
     /// Both: writers are paced, and stopped at the limits (section 4.3.3; `write/pacing.rs`).
     Both,
     /// It has been calm for a short while.
     Calm,
     /// It has been calm for long.
     LongCalm,
+}
+
+/// Unknown shares count as busy.
+fn is_busy(share: Option<f64>, from: f64) -> bool {
+    share.is_none_or(|share| share >= from)
 }
 
 impl Sample {
@@ -118,19 +157,36 @@ impl Sample {
 
     /// What holds background work up.
     pub fn bottleneck(&self, setting: &Setting, limits: &Limits) -> Bottleneck {
-        let is_busy = |share: Option<f64>, from: f64| share.is_none_or(|share| share >= from);
         let merges_wait = self.merge_queue as f64 / setting.merge_runs as f64 > MERGE_SCORE;
         let matters = self.waiting >= WAITING_MIN;
-        let processors = matters && merges_wait && is_busy(self.processors, PROCESSORS_BUSY);
-        let devices = matters && self.flush_queue >= FLUSH_SCORE && is_busy(self.device, DEVICE_BUSY);
-        match (processors, devices) {
-            (true, true) => Bottleneck::Both,
-            (true, false) => Bottleneck::Processors,
-            (false, true) => Bottleneck::Devices,
-            (false, false) if self.calm >= limits.calm_after => Bottleneck::LongCalm,
-            (false, false) if self.calm >= limits.calm_after / MERGES_CALM_PART => Bottleneck::Calm,
-            (false, false) => Bottleneck::None,
+        let is_worth_it = self.jobs.is_none_or(|jobs| jobs.merges + jobs.compactions >= JOBS_MIN);
+        let processors = matters && merges_wait && is_busy(self.processors, PROCESSORS_BUSY) && is_worth_it;
+        let device = if matters { self.busy_tier() } else { None };
+        match (processors, device) {
+            (true, Some(_)) => Bottleneck::Both,
+            (true, None) => Bottleneck::Processors,
+            (false, Some(tier)) => Bottleneck::Device(tier),
+            (false, None) if self.calm >= limits.calm_after => Bottleneck::LongCalm,
+            (false, None) if self.calm >= limits.calm_after / MERGES_CALM_PART => Bottleneck::Calm,
+            (false, None) => Bottleneck::None,
         }
+    }
+
+    /// The tier that holds a long flush queue up: of two the one whose requests take longer.
+    fn busy_tier(&self) -> Option<Tier> {
+        let holds_up = |load: &TierLoad| load.jobs >= TIER_JOBS_MIN && is_busy(load.busy, DEVICE_BUSY);
+        match (holds_up(&self.fast), holds_up(&self.slow)) {
+            _ if self.flush_queue < FLUSH_SCORE => None,
+            (true, true) if self.fast.latency > self.slow.latency => Some(Tier::Fast),
+            (_, true) => Some(Tier::Slow),
+            (true, false) => Some(Tier::Fast),
+            (false, false) => None,
+        }
+    }
+
+    /// Compactions use more of the processors than merges.
+    fn compacts_more(&self) -> bool {
+        self.jobs.is_some_and(|jobs| jobs.compactions > jobs.merges)
     }
 }
 
@@ -141,7 +197,7 @@ pub(crate) fn tune(policy: Policy, limits: &Limits, setting: Setting, sample: &S
         Policy::Static => setting,
         Policy::Adoc => follow_overflow(limits, setting, sample),
         Policy::Auto { elastic } => {
-            let next = relieve(bottleneck, limits, setting);
+            let next = relieve(bottleneck, sample, limits, setting);
             let level_base_bytes =
                 if elastic { limits.level_base_for(next.flush_bytes) } else { limits.rest.level_base_bytes };
             Setting { level_base_bytes, ..next }
@@ -151,25 +207,49 @@ pub(crate) fn tune(policy: Policy, limits: &Limits, setting: Setting, sample: &S
 }
 
 /// Gives the bottleneck less to do.
-fn relieve(bottleneck: Bottleneck, limits: &Limits, setting: Setting) -> Setting {
+fn relieve(bottleneck: Bottleneck, sample: &Sample, limits: &Limits, setting: Setting) -> Setting {
     let rest = limits.rest;
-    let (merge_runs, flush_bytes) = match bottleneck {
-        Bottleneck::None | Bottleneck::Both => (setting.merge_runs, setting.flush_bytes),
+    let Setting { merge_runs, flush_bytes, hl0_trigger, .. } = setting;
+    let next = match bottleneck {
+        Bottleneck::None | Bottleneck::Both => setting,
+        // Fewer compactions of HL0, each of which rewrites HL1.
+        Bottleneck::Processors if sample.compacts_more() && hl0_trigger < limits.hl0_trigger_max => {
+            Setting { hl0_trigger: hl0_trigger * 2, ..setting }
+        }
         // Merges join more runs at once. The paper's flushes become smaller without an end; here those smaller than at rest
         // cost more processor time in compactions than they spare in merges.
-        Bottleneck::Processors => (
-            setting.merge_runs + MERGE_RUNS_STEP,
-            (setting.flush_bytes / 2).max(rest.flush_bytes.min(setting.flush_bytes)),
-        ),
-        // More is merged in memory, and larger flushes make fewer and larger tables.
-        Bottleneck::Devices => (setting.merge_runs.saturating_sub(MERGE_RUNS_STEP), setting.flush_bytes * 2),
-        Bottleneck::Calm => {
-            (setting.merge_runs.saturating_sub(MERGE_RUNS_STEP).max(rest.merge_runs), setting.flush_bytes)
-        }
-        Bottleneck::LongCalm => (rest.merge_runs, (setting.flush_bytes / 2).max(rest.flush_bytes)),
+        Bottleneck::Processors => Setting {
+            merge_runs: merge_runs + MERGE_RUNS_STEP,
+            flush_bytes: (flush_bytes / 2).max(rest.flush_bytes.min(flush_bytes)),
+            ..setting
+        },
+        // More is merged in memory, and larger flushes make fewer and larger tables. Compactions, which may wait for more of
+        // them, write to the slow tier.
+        Bottleneck::Device(tier) => Setting {
+            merge_runs: merge_runs.saturating_sub(MERGE_RUNS_STEP),
+            flush_bytes: flush_bytes * 2,
+            hl0_trigger: if tier == Tier::Slow { hl0_trigger * 2 } else { hl0_trigger },
+            ..setting
+        },
+        // Reads look into each run and each table of HL0.
+        Bottleneck::Calm => Setting {
+            merge_runs: merge_runs.saturating_sub(MERGE_RUNS_STEP).max(rest.merge_runs),
+            hl0_trigger: rest.hl0_trigger,
+            ..setting
+        },
+        Bottleneck::LongCalm => Setting {
+            merge_runs: rest.merge_runs,
+            flush_bytes: (flush_bytes / 2).max(rest.flush_bytes),
+            hl0_trigger: rest.hl0_trigger,
+            ..setting
+        },
     };
-    let merge_runs = merge_runs.clamp(MERGE_RUNS_MIN, MERGE_RUNS_MAX);
-    Setting { merge_runs, flush_bytes: limits.clamp(flush_bytes), ..setting }
+    Setting {
+        merge_runs: next.merge_runs.clamp(MERGE_RUNS_MIN, MERGE_RUNS_MAX),
+        flush_bytes: limits.clamp(next.flush_bytes),
+        hl0_trigger: next.hl0_trigger.min(limits.hl0_trigger_max),
+        ..next
+    }
 }
 
 /// The front overflows: larger flushes. HL0 overflows: smaller ones, and more threads. Else flushes as at rest, and one thread
@@ -190,13 +270,33 @@ fn follow_overflow(limits: &Limits, setting: Setting, sample: &Sample) -> Settin
 mod tests {
     use super::*;
 
-    const REST: Setting = Setting { merge_runs: 2, flush_bytes: 32, level_base_bytes: 256, compactions: 3 };
-    const LIMITS: Limits =
-        Limits { rest: REST, flush_bytes_min: 8, flush_bytes_max: 64, calm_after: Duration::from_secs(60) };
+    const REST: Setting =
+        Setting { merge_runs: 2, flush_bytes: 32, level_base_bytes: 256, hl0_trigger: 4, compactions: 3 };
+    const LIMITS: Limits = Limits {
+        rest: REST,
+        flush_bytes_min: 8,
+        flush_bytes_max: 64,
+        hl0_trigger_max: 6,
+        calm_after: Duration::from_secs(60),
+    };
 
+    fn tier(jobs: f64, busy: f64, latency_ms: u64) -> TierLoad {
+        TierLoad { jobs, busy: Some(busy), latency: Some(Duration::from_millis(latency_ms)) }
+    }
+
+    /// One directory.
     fn sample(merge_queue: usize, flush_queue: f64) -> Sample {
-        let (processors, device) = (Some(1.0), Some(1.0));
-        Sample { merge_queue, flush_queue, processors, device, waiting: 0.1, ..Sample::default() }
+        let (processors, load) = (Some(1.0), tier(flush_queue, 1.0, 3));
+        Sample { merge_queue, flush_queue, processors, fast: load, slow: load, waiting: 0.1, ..Sample::default() }
+    }
+
+    /// Two directories.
+    fn tiers(flush_queue: f64, fast: TierLoad, slow: TierLoad) -> Sample {
+        Sample { fast, slow, ..sample(0, flush_queue) }
+    }
+
+    fn with_jobs(merges: f64, compactions: f64) -> Sample {
+        Sample { jobs: Some(JobShares { merges, compactions }), ..sample(99, 0.0) }
     }
 
     fn calm(seconds: u64) -> Sample {
@@ -205,18 +305,35 @@ mod tests {
 
     #[test]
     fn a_long_queue_at_a_busy_resource_is_a_bottleneck_if_writers_wait() {
-        use Bottleneck::{Both, Calm, Devices, LongCalm, None as Free, Processors};
+        use Bottleneck::{Both, Calm, Device, LongCalm, None as Free, Processors};
+        const SLOW: Bottleneck = Device(Tier::Slow);
+        const FAST: Bottleneck = Device(Tier::Fast);
+        let unknown = TierLoad { jobs: 3.0, ..TierLoad::default() };
         let cases = [
             (sample(0, 0.0), Free),
             (sample(3, 2.9), Free),
             (sample(4, 2.9), Processors),
-            (sample(3, 3.0), Devices),
+            (sample(3, 3.0), SLOW),
             (sample(4, 3.0), Both),
             (Sample { waiting: 0.04, ..sample(4, 3.0) }, Free),
             (Sample { processors: Some(0.89), ..sample(9, 0.0) }, Free),
-            (Sample { processors: Some(0.5), ..sample(9, 3.0) }, Devices),
-            (Sample { device: Some(0.79), ..sample(0, 9.0) }, Free),
-            (Sample { processors: None, device: None, ..sample(4, 3.0) }, Both),
+            (Sample { processors: Some(0.5), ..sample(9, 3.0) }, SLOW),
+            (tiers(9.0, tier(9.0, 0.79, 3), tier(9.0, 0.79, 3)), Free),
+            (Sample { processors: None, fast: unknown, slow: unknown, ..sample(4, 3.0) }, Both),
+            // A busy tier that none of the jobs binds does not hold them up.
+            (tiers(3.0, tier(3.0, 0.5, 1), tier(3.0, 0.9, 9)), SLOW),
+            (tiers(3.0, tier(3.0, 0.9, 1), tier(3.0, 0.5, 9)), FAST),
+            (tiers(3.0, tier(3.0, 0.9, 1), tier(0.9, 0.9, 9)), FAST),
+            (tiers(3.0, tier(0.9, 1.0, 1), tier(3.0, 0.5, 9)), Free),
+            (tiers(2.9, tier(2.9, 1.0, 1), tier(2.9, 1.0, 9)), Free),
+            // Of two, the one whose requests take longer.
+            (tiers(3.0, tier(1.0, 0.8, 9), tier(2.0, 0.8, 1)), FAST),
+            (tiers(3.0, tier(1.0, 0.8, 1), tier(2.0, 0.8, 9)), SLOW),
+            (tiers(3.0, unknown, tier(2.0, 0.5, 9)), FAST),
+            // Jobs that hardly use the processors spare nothing.
+            (with_jobs(0.02, 0.02), Free),
+            (with_jobs(0.05, 0.0), Processors),
+            (with_jobs(0.0, 0.05), Processors),
             (calm(1), Free),
             (calm(2), Calm),
             (calm(59), Calm),
@@ -263,6 +380,27 @@ mod tests {
         // Neither helps the other.
         assert_eq!(course(auto, &[sample(99, 9.0)]), [(2, 32, 256)]);
         assert_eq!(course(Policy::Static, &samples), [(2, 32, 256); 6]);
+    }
+
+    #[test]
+    fn hl0_is_compacted_at_more_tables_while_compactions_hold_the_rest_up() {
+        let triggers = |samples: &[Sample]| {
+            let mut setting = REST;
+            let step = |sample: &Sample| {
+                setting = tune(Policy::Auto { elastic: true }, &LIMITS, setting, sample).1;
+                (setting.hl0_trigger, setting.merge_runs)
+            };
+            samples.iter().map(step).collect::<Vec<_>>()
+        };
+        let slow = tiers(3.0, tier(1.0, 0.5, 1), tier(3.0, 1.0, 9));
+        let fast = tiers(3.0, tier(3.0, 1.0, 9), tier(1.0, 0.5, 1));
+        assert_eq!(triggers(&[slow, slow, calm(1), calm(2)]), [(6, 2), (6, 2), (6, 2), (4, 2)]);
+        assert_eq!(triggers(&[slow, calm(60)]), [(6, 2), (4, 2)]);
+        // Its tables lie on the fast tier, and compactions take them away.
+        assert_eq!(triggers(&[fast, fast]), [(4, 2), (4, 2)]);
+        // On the processors: whichever uses more has less to do.
+        assert_eq!(triggers(&[with_jobs(0.3, 0.2), with_jobs(0.2, 0.2)]), [(4, 4), (4, 6)]);
+        assert_eq!(triggers(&[with_jobs(0.2, 0.3), with_jobs(0.2, 0.3)]), [(6, 2), (6, 4)]);
     }
 
     #[test]
