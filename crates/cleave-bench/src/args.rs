@@ -26,6 +26,8 @@ pub enum Command {
     Run(Box<Run>),
     /// Run sets of workloads on CleaveDB and one other engine; print tables and ratios
     Compare(Compare),
+    /// Run sets of phases on a fast and a slow directory; print medians and ratios, those that CleaveDB loses first
+    Tiers(Tiers),
     /// Run the experiments of a paper on the engines of this build; print its claims beside the measurements
     Paper(Paper),
     /// Fill a large CleaveDB with values of zeros, which take no disk space, and measure its files, descriptors and memory
@@ -123,6 +125,66 @@ pub enum CompareSet {
     /// `load,readwhilewriting`: 4 readers and 1,000,000 records of 400 B (quick: 200,000), with the writer at full speed,
     /// and then held to the writes per second of the other engine
     Readers,
+}
+
+/// `cleave-bench tiers`.
+#[derive(Debug, ClapArgs)]
+pub struct Tiers {
+    /// The sets of runs, separated by commas
+    #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "phases")]
+    pub sets: Vec<TierSet>,
+    /// Run small sizes, once: 200,000 records, phases of at most 3 s
+    #[arg(long)]
+    pub quick: bool,
+    /// The engines of the sets `phases` and `open`, separated by commas
+    #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave,cleave-inline,rocksdb")]
+    pub engine: Vec<String>,
+    /// Number of records. Default: 4,000,000 of 24 + 1000 B; for the set `settings` 1,000,000
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub records: Option<u64>,
+    /// The phases of the set `phases`, as in `run`
+    #[arg(
+        long,
+        value_name = "P,..",
+        default_value = "load,update,update-uniform,ycsb-a,ycsb-f,ycsb-b,ycsb-c,ycsb-d,ycsb-e,gets-uniform"
+    )]
+    pub phases: String,
+    /// End a phase after this time, even if operations are left; the load and the updates are always complete. Default: 15
+    #[arg(long, value_name = "S")]
+    pub phase_seconds: Option<f64>,
+    /// End the updates after --phase-seconds, too, and in the set `open` also the load
+    #[arg(long)]
+    pub limit_updates: bool,
+    /// Memory budget of each engine for write buffers and caches together
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size::parse)]
+    pub memory: u64,
+    /// Without --slow: bytes per second, in each direction, of the device that is created for the slow tier
+    #[arg(long, value_name = "B", default_value = "400M", value_parser = size::parse, conflicts_with = "slow")]
+    pub bandwidth: u64,
+    /// Without --slow: operations per second of that device, in each direction
+    #[arg(long, value_name = "N", default_value_t = 20_000, conflicts_with = "slow")]
+    pub iops: u64,
+    /// Directories and devices of the stores; the fast tier holds a tenth of the data unless --fast-bytes is given.
+    #[command(flatten)]
+    pub places: Places,
+    /// Number of repeats; medians are printed. Default: 3
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub repeat: Option<u64>,
+    /// Write all results as JSON, one object per engine and phase or workload, with the figures of each repeat
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The sets of runs of `tiers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TierSet {
+    /// The phases, one right after the other on one open store
+    Phases,
+    /// Inserts (`fillrandom`) and zipfian updates (`overwrite`) in an open loop at 70% of RocksDB's own peak
+    Open,
+    /// Loads and updates of CleaveDB with scheduling `auto`, with the static default, and with 16 static settings (IMTN and
+    /// DFTS): on two tiers, on the slow one with values in tables, and on the slow one with values of 100 B
+    Settings,
 }
 
 /// `cleave-bench paper`.

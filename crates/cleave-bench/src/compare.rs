@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use crate::args::{Compare, CompareSet, Run};
-use crate::engine::{Durability, INLINE, OURS};
+use crate::engine::{INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::label::labels;
 use crate::latency::Summary;
@@ -164,38 +164,7 @@ impl Sizes {
 
     /// The phases of `sustained` on all engines.
     fn of_phases(&self, args: &Compare, places: Places) -> Run {
-        let shape = Shape {
-            records: self.records[0],
-            operations: None,
-            key_size: Lengths::Fixed(24),
-            value_size: Lengths::Fixed(1000),
-            compressibility: 0.0,
-            distribution: None,
-            phases: None,
-            rounds: None,
-            phase_seconds: self.phase_s,
-            limit_updates: false,
-            age: 0,
-            right_away: false,
-            scan_length: 10,
-            input: None,
-            rate_from_trace: false,
-            threads: 1,
-            rate: None,
-            burst: 1,
-            bursts: None,
-            batch: 1,
-            background_rate: None,
-            memory: self.memory,
-            background_threads: 2,
-            durability: Durability::Buffered,
-            compression: None,
-            cleave: None,
-            seed: 1,
-            verify: false,
-            recover: false,
-            field_size: None,
-        };
+        let shape = Shape { phase_seconds: self.phase_s, memory: self.memory, ..Shape::new(self.records[0]) };
         Run {
             engine: vec![OURS.to_owned(), args.against.clone(), INLINE.to_owned()],
             workload: vec![SUSTAINED.to_owned()],

@@ -1,5 +1,5 @@
 //! `cleave-bench`, the benchmarks of CleaveDB. `run` measures workloads on engines, each run in its own process; `compare`
-//! runs sets of workloads on CleaveDB and one other engine; `paper` runs the experiments of a paper and prints its claims
+//! runs sets of workloads on CleaveDB and one other engine; `tiers` runs sets on a fast and a slow directory; `paper` runs the experiments of a paper and prints its claims
 //! beside the measurements; `bounded` measures the overhead of a large store; `report` writes results as an HTML page;
 //! `device` creates a slow tier; `list` prints the engines and workloads.
 //!
@@ -9,6 +9,7 @@ mod args;
 mod suite;
 mod compare;
 mod paper;
+mod tiers;
 mod bounded;
 mod bounds;
 mod plan;
@@ -78,6 +79,7 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Run(args) => drop(suite::run(args, &mut out)?),
         Command::Compare(args) => compare::run(args, &mut out)?,
+        Command::Tiers(args) => tiers::run(args, &mut out)?,
         Command::Paper(args) => paper::run(args, &mut out)?,
         Command::Bounded(args) => bounded::run(args, &mut out)?,
         Command::Report(args) => report::run(args)?,

@@ -6,6 +6,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::OURS;
+
+/// The engine whose peak is the usual one.
+pub const ROCKSDB: &str = "rocksdb";
 /// The field in the settings of an outcome that has the peak of its rate.
 pub const PEAK: &str = "peak";
 
@@ -30,6 +34,12 @@ pub struct Peak {
 }
 
 impl PeakShare {
+    /// `percent` of the peak of RocksDB, or of CleaveDB in runs without RocksDB.
+    pub fn of_rocksdb(percent: f64, engines: &[String]) -> PeakShare {
+        let has_it = engines.iter().any(|engine| engine == ROCKSDB);
+        PeakShare { percent, engine: if has_it { ROCKSDB } else { OURS }.to_owned() }
+    }
+
     /// This share of `ops_per_s`.
     pub fn of(&self, ops_per_s: f64) -> Peak {
         Peak { engine: self.engine.clone(), ops_per_s, percent: self.percent }

@@ -156,6 +156,42 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The defaults of the command line, with `records`.
+    pub fn new(records: u64) -> Shape {
+        Shape {
+            records,
+            operations: None,
+            key_size: Lengths::Fixed(24),
+            value_size: Lengths::Fixed(1000),
+            compressibility: 0.0,
+            distribution: None,
+            phases: None,
+            rounds: None,
+            phase_seconds: None,
+            limit_updates: false,
+            age: 0,
+            right_away: false,
+            scan_length: 10,
+            input: None,
+            rate_from_trace: false,
+            threads: 1,
+            rate: None,
+            burst: 1,
+            bursts: None,
+            batch: 1,
+            background_rate: None,
+            memory: 256 << 20,
+            background_threads: 2,
+            durability: Durability::Buffered,
+            compression: None,
+            cleave: None,
+            seed: 1,
+            verify: false,
+            recover: false,
+            field_size: None,
+        }
+    }
+
     /// Checks the options.
     ///
     /// # Errors
@@ -250,5 +286,22 @@ impl Plan {
             background_threads: shape.background_threads,
             durability: shape.durability,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn a_new_shape_has_the_defaults_of_the_command_line() {
+        let Command::Run(run) = Args::parse_from(["cleave-bench", "run", "--workload", "fillseq"]).command else {
+            panic!("the command is `run`")
+        };
+        assert_eq!(json!(run.shape), json!(Shape::new(1_000_000)));
     }
 }

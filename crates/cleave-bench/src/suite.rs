@@ -202,7 +202,7 @@ fn in_child<T: DeserializeOwned>(
 }
 
 /// The run with the median throughput (the lower of two middle ones), with the throughput of all.
-fn median(mut repeats: Vec<Outcome>) -> Option<Outcome> {
+pub fn median(mut repeats: Vec<Outcome>) -> Option<Outcome> {
     let all: Vec<f64> = repeats.iter().map(|outcome| outcome.ops_per_s).collect();
     repeats.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
     let middle = repeats.len().checked_sub(1)? / 2;

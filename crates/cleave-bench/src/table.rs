@@ -52,12 +52,23 @@ pub fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     }
     grid(&rows, 2, out)?;
     writeln!(out)?;
-    for outcome in outcomes.iter().filter(|outcome| outcome.latency_by_op.contains_key(Operation::Settle.name())) {
+    settles(outcomes, out)?;
+    footer(outcomes, out)
+}
+
+/// Prints what it took to settle.
+pub fn settles(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
+    for outcome in outcomes.iter().filter(|outcome| is_settle(outcome)) {
         let cpu_s = outcome.cpu_user_s + outcome.cpu_sys_s;
         let (written, read) = (size::human(outcome.device_bytes_written), size::human(outcome.device_bytes_read));
         let (name, engine, seconds) = (&outcome.workload, &outcome.engine, outcome.elapsed_s);
         writeln!(out, "{name}, {engine}: {seconds:.1} s, {cpu_s:.1} s of CPU, {written} written, {read} read")?;
     }
+    Ok(())
+}
+
+/// Prints what the runs have in common, the peaks of open loops, and the notes of the engines.
+pub fn footer(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = outcomes.first() else { return Ok(()) };
     let (records, threads, budget) = (first.records, first.threads, size::human(first.memory_budget));
     let durability = first.durability.name();
@@ -97,6 +108,11 @@ fn bounds(outcome: &Outcome) -> String {
 /// Whether the page cache was used beyond the memory budget without a limit.
 pub fn is_unbounded(outcome: &Outcome) -> bool {
     outcome.settings["options"]["direct"] != true && outcome.settings["cgroup_memory"].is_null()
+}
+
+/// Whether it is the phase that waits for background work.
+pub fn is_settle(outcome: &Outcome) -> bool {
+    outcome.latency_by_op.contains_key(Operation::Settle.name())
 }
 
 /// Prints rows of equal length, the first `texts` columns left-aligned.

@@ -3,7 +3,6 @@
 
 mod experiment;
 pub mod claim;
-mod tiers;
 mod decoukv;
 mod kdsep;
 mod hashkv;
@@ -17,12 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, Over, Paper, Spec, Variant};
-use self::tiers::Tiers;
+use self::experiment::{How, Paper, Spec, Variant};
 use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
 use crate::cleave_options::CleaveOptions;
-use crate::engine::{Durability, HASHED, INLINE, OURS};
+use crate::engine::{HASHED, INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -30,6 +28,7 @@ use crate::peak::PeakShare;
 use crate::plan::{Places, Shape};
 use crate::result::Outcome;
 use crate::size::Lengths;
+use crate::tiers::places::{Throttle, Tiers};
 use crate::{detail, engines, machine, scratch, suite, table};
 
 /// The definition of a paper.
@@ -84,7 +83,9 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     scratch::handle_interruption()?;
     let specs = paper.specs();
     let tiers = paper.fast_percent.filter(|_| !specs.is_empty());
-    let tiers = tiers.map(|percent| Tiers::new(&args.places, paper.data_at(args.scale), percent)).transpose()?;
+    let tiers = tiers
+        .map(|percent| Tiers::new(&args.places, paper.data_at(args.scale), percent, Throttle::SATA))
+        .transpose()?;
     let places = tiers.as_ref().map_or(&args.places, |tiers| &tiers.places);
     let mut notes = vec![format!("machine: {}", machine::describe())];
     notes.extend(tiers.iter().flat_map(|tiers| tiers.notes.iter().cloned()));
@@ -148,45 +149,31 @@ impl Paper {
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
-            records,
             operations: match spec.records_per_operation {
                 Some(part) => Some((records / part).max(1)),
                 None => spec.operations_per_record.map(|rounds| records.saturating_mul(rounds)),
             },
             key_size: Lengths::Fixed(self.key_size),
             value_size: spec.value_size,
-            compressibility: 0.0,
             distribution: spec.distribution,
-            phases: None,
-            rounds: None,
             phase_seconds: self.seconds.map(|seconds| (seconds * args.scale).max(1.0)),
-            limit_updates: false,
             age: spec.age,
             right_away: !spec.at_rest,
             scan_length,
-            input: None,
-            rate_from_trace: false,
             threads: spec.threads,
-            rate: None,
-            burst: 1,
-            bursts: None,
             batch: spec.batch,
-            background_rate: None,
             memory,
             background_threads: 4,
-            durability: Durability::Buffered,
-            compression: None,
             cleave: options(args.cleave.as_ref(), spec.variant),
-            seed: 1,
-            verify: false,
             recover: spec.recover,
             field_size: spec.field_size.or(args.field_size),
+            ..Shape::new(records)
         };
         args::Run {
             engine: engines.iter().filter(|engine| is_alone(engine)).cloned().collect(),
             workload: vec![spec.workload.to_owned()],
             shape,
-            rate_of: spec.open_percent.map(|percent| open_loop(percent, engines)),
+            rate_of: spec.open_percent.map(|percent| PeakShare::of_rocksdb(f64::from(percent), engines)),
             places,
             repeat: args.repeat,
             json: None,
@@ -222,12 +209,6 @@ impl Paper {
             claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
         }
     }
-}
-
-/// The rate of an open loop: this percentage of RocksDB's own peak, or of CleaveDB's in runs without RocksDB.
-fn open_loop(percent: u32, engines: &[String]) -> PeakShare {
-    let rival = Over::RocksDb.rival().filter(|rival| engines.iter().any(|engine| engine == rival));
-    PeakShare { percent: f64::from(percent), engine: rival.unwrap_or(OURS).to_owned() }
 }
 
 /// CleaveDB's options of a run: those of the user, then those of the experiment, of which the last of each key counts.

@@ -1,4 +1,4 @@
-//! The directories of a paper on two tiers: those of the command line, or new ones below `--dir`, the slow one on a throttled
+//! The directories of runs on two tiers: those of the command line, or new ones below `--dir`, the slow one on a throttled
 //! device if this machine can have one. Whatever is created here is removed with the handle, or by an interruption.
 
 use std::fs;
@@ -14,9 +14,19 @@ use crate::plan::Places;
 use crate::scratch::{self, Home};
 use crate::{device, size};
 
-/// The throughput of a device created here: a SATA SSD, as in the paper.
-const BANDWIDTH: u64 = 400 << 20;
-const IOPS: u64 = 50_000;
+/// The limits of a device created here, in each direction.
+#[derive(Debug, Clone, Copy)]
+pub struct Throttle {
+    /// Bytes per second.
+    pub bandwidth: u64,
+    /// Operations per second.
+    pub iops: u64,
+}
+
+impl Throttle {
+    /// A SATA SSD, as in the papers.
+    pub const SATA: Throttle = Throttle { bandwidth: 400 << 20, iops: 20_000 };
+}
 
 /// Two directories with their limits.
 pub struct Tiers {
@@ -29,11 +39,12 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// The tiers for `data` bytes, of which the fast one may hold `fast_percent` percent, unless `asked` says otherwise.
+    /// The tiers for `data` bytes, of which the fast one may hold `fast_percent` percent, unless `asked` says otherwise; a device
+    /// for the slow one has the limits `throttle`.
     ///
     /// # Errors
     /// If a directory cannot be created.
-    pub fn new(asked: &Places, data: u64, fast_percent: u64) -> Result<Tiers> {
+    pub fn new(asked: &Places, data: u64, fast_percent: u64, throttle: Throttle) -> Result<Tiers> {
         scratch::prepare(asked)?;
         let mut notes = Vec::new();
         let (home, fast, slow) = match &asked.slow {
@@ -42,7 +53,7 @@ impl Tiers {
                 let home = Home::new(&scratch::main(asked))?;
                 let [fast, slow] = ["fast", "slow"].map(|name| home.path().join(name));
                 fs::create_dir(&fast).map_err(Failure::because(format!("cannot create {}", fast.display())))?;
-                notes.extend(create_slow(&slow, data)?);
+                notes.extend(create_slow(&slow, data, throttle)?);
                 (Some(home), fast, slow)
             }
         };
@@ -72,16 +83,16 @@ impl Tiers {
 }
 
 /// Creates the slow directory, on a throttled device if possible. Returns why it is not on one.
-fn create_slow(slow: &Path, data: u64) -> Result<Option<String>> {
+fn create_slow(slow: &Path, data: u64, throttle: Throttle) -> Result<Option<String>> {
     let limits = DeviceUp {
         dir: slow.to_owned(),
         image: None,
         // Room for garbage and for compactions; the image takes space only as it is written.
         bytes: data.saturating_mul(8).saturating_add(1 << 30),
-        read_bandwidth: Some(BANDWIDTH),
-        write_bandwidth: Some(BANDWIDTH),
-        read_iops: Some(IOPS),
-        write_iops: Some(IOPS),
+        read_bandwidth: Some(throttle.bandwidth),
+        write_bandwidth: Some(throttle.bandwidth),
+        read_iops: Some(throttle.iops),
+        write_iops: Some(throttle.iops),
     };
     match device::create(&limits) {
         Ok(sentence) => Ok(Some(sentence.replace(&slow.display().to_string(), "the slow tier"))),
@@ -110,7 +121,7 @@ fn shared_note(fast: &Path, slow: &Path) -> Option<String> {
 fn fast_note(fast_bytes: u64, data: u64, is_raised: bool) -> String {
     let percent = fast_bytes as f64 * 100.0 / data.max(1) as f64;
     let limit = size::human(fast_bytes);
-    let reason = if is_raised { ", the least that CleaveDB accepts; a larger --scale has less" } else { "" };
+    let reason = if is_raised { ", the least that CleaveDB accepts; of more data it is less" } else { "" };
     format!("fast tier: at most {limit}, {percent:.0}% of the data{reason}")
 }
 
@@ -123,16 +134,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [fast, slow] = ["fast", "slow"].map(|name| Some(dir.path().join(name)));
         let asked = Places { fast: fast.clone(), slow: slow.clone(), ..Places::default() };
-        let tiers = Tiers::new(&asked, 10 << 30, 10).unwrap();
+        let tiers = Tiers::new(&asked, 10 << 30, 10, Throttle::SATA).unwrap();
         assert_eq!((&tiers.places.fast, &tiers.places.slow), (&fast, &slow));
         assert_eq!(tiers.places.fast_bytes, Some((10 << 30) / 100 * 10));
         assert!(tiers.notes.iter().any(|note| note.contains("not throttled")), "{:?}", tiers.notes);
         assert!(tiers.notes.iter().any(|note| note.contains("one device")), "{:?}", tiers.notes);
         assert_eq!(Tiers::slow_only(&tiers.places).dir, slow);
-        let small = Tiers::new(&asked, 10 << 20, 10).unwrap();
+        let small = Tiers::new(&asked, 10 << 20, 10, Throttle::SATA).unwrap();
         assert_eq!(small.places.fast_bytes, Some(FAST_BYTES_MIN));
         assert!(small.notes.iter().any(|note| note.contains("the least that CleaveDB accepts")), "{:?}", small.notes);
-        let own = Tiers::new(&Places { fast_bytes: Some(1 << 30), ..asked }, 10 << 20, 10).unwrap();
+        let own = Tiers::new(&Places { fast_bytes: Some(1 << 30), ..asked }, 10 << 20, 10, Throttle::SATA).unwrap();
         assert_eq!(own.places.fast_bytes, Some(1 << 30));
     }
 }
