@@ -1,5 +1,6 @@
 //! Which bucket an operand goes to, and what becomes of a bucket when it is full: pure functions of figures.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::directory::Directory;
@@ -121,37 +122,57 @@ impl Upkeep {
     }
 }
 
-/// The upkeep for one job, in the order of keys. Empty if nothing is due.
-pub fn choose(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
-    let mut chosen = Vec::new();
-    let (mut bytes, mut wants_split) = (0, false);
+/// The upkeep for one job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chosen {
+    /// In the order of keys. Empty if nothing is due.
+    pub upkeep: Vec<Upkeep>,
+    /// The bucket at which the next job goes on, if this one took some in turn.
+    pub next: Option<usize>,
+}
+
+/// The upkeep for one job, in two ways: the buckets that are behind, most urgent first, then all others in turn from the bucket
+/// `from` on. So no bucket waits for ever for those before it. O(buckets, and the sort of those that are due).
+pub fn choose(buckets: &[BucketFigures], from: usize, sizes: BucketSizes) -> Chosen {
+    let (mut upkeep, mut next, count) = (Vec::new(), None, buckets.len());
+    let mut due = Vec::new();
     for (index, bucket) in buckets.iter().enumerate() {
-        let Some(upkeep) = upkeep_of(index, bucket, buckets.len(), sizes) else { continue };
-        // All buckets of a keyspace leave at once, which costs nothing.
-        if matches!(upkeep, Upkeep::Remove(_)) {
-            chosen.push(upkeep);
-            continue;
+        match upkeep_of(index, bucket, count, sizes) {
+            // All buckets of a keyspace leave at once, which costs nothing.
+            Some(remove @ Upkeep::Remove(_)) => upkeep.push(remove),
+            Some(other) => {
+                let pressure = Some(sizes.pressure(bucket.extents, bucket.bytes_newer)).filter(|it| *it >= URGENT_AT);
+                due.push((Reverse(pressure), (index + count - from.min(count)) % count, other));
+            }
+            None => {}
         }
-        wants_split |= matches!(upkeep, Upkeep::Fold(_)) && !bucket.leaves;
-        bytes += bucket.bytes;
-        if bytes > bucket.bytes && bytes > sizes.bytes_max * JOB_BUCKETS {
+    }
+    due.sort_unstable_by_key(|(pressure, turn, _)| (*pressure, *turn));
+    let (mut bytes, mut wants_split) = (0, false);
+    for (pressure, _, of_one) in due {
+        let at = of_one.buckets().start;
+        bytes += buckets[at].bytes;
+        if bytes > buckets[at].bytes && bytes > sizes.bytes_max * JOB_BUCKETS {
             break;
         }
-        chosen.push(upkeep);
+        wants_split |= matches!(of_one, Upkeep::Fold(_)) && !buckets[at].leaves;
+        next = pressure.0.map_or(Some(at + 1), |_| next);
+        upkeep.push(of_one);
     }
     if let Some(split_bytes) = sizes.split_bytes().filter(|_| wants_split) {
-        let is_free = |index: &usize| !chosen.iter().any(|upkeep| upkeep.buckets().contains(index));
-        let pairs = (0..buckets.len().saturating_sub(1)).filter(|at| is_free(at) && is_free(&(at + 1)));
+        let mut is_taken = vec![false; count];
+        upkeep.iter().flat_map(Upkeep::buckets).for_each(|at| is_taken[at] = true);
+        let pairs = (0..count.saturating_sub(1)).filter(|at| !is_taken[*at] && !is_taken[at + 1]);
         let joined = |at: &usize| buckets[*at].bytes + buckets[at + 1].bytes;
         let fits = |at: &usize| {
             let (left, right) = (&buckets[*at], &buckets[at + 1]);
             left.keyspace == right.keyspace && !left.is_blocked && !right.is_blocked
         };
         let smallest = pairs.filter(fits).min_by_key(joined).filter(|at| joined(at) <= split_bytes / 2);
-        chosen.extend(smallest.map(|at| Upkeep::Rewrite(at..at + 2)));
-        chosen.sort_by_key(|upkeep| upkeep.buckets().start);
+        upkeep.extend(smallest.map(|at| Upkeep::Rewrite(at..at + 2)));
     }
-    chosen
+    upkeep.sort_unstable_by_key(|upkeep| upkeep.buckets().start);
+    Chosen { upkeep, next }
 }
 
 fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSizes) -> Option<Upkeep> {
@@ -254,10 +275,14 @@ impl<'a> Filling<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::base::full_key;
 
     const SIZES: BucketSizes = BucketSizes { bytes_max: 1000, buckets_max: 4, extents_max: 3, split_percent: Some(80) };
+
+    const SIZES_OF_MANY: BucketSizes = BucketSizes { buckets_max: 100, ..SIZES };
 
     fn bucket() -> BucketFigures {
         BucketFigures {
@@ -272,6 +297,48 @@ mod tests {
             is_in_sparse_segment: false,
             crowd: 0,
         }
+    }
+
+    fn chosen(buckets: &[BucketFigures], sizes: BucketSizes) -> Vec<Upkeep> {
+        choose(buckets, 0, sizes).upkeep
+    }
+
+    #[test]
+    fn urgent_buckets_come_first_and_the_others_in_turn() {
+        // Each takes half of a job.
+        let half = SIZES.bytes_max * JOB_BUCKETS / 2;
+        let due = BucketFigures { bytes: half, extents: 3, ..bucket() };
+        let due_all = BucketFigures { bytes: half, bytes_newer: 1999, extents: 5, ..bucket() };
+        let behind = BucketFigures { extents: 6, ..due };
+        let far_behind = BucketFigures { bytes_newer: 7000, ..due };
+        let idle = bucket();
+        let cases = [
+            // Buckets, where the turn begins, the two that are chosen, where it goes on.
+            ([due, due, due, due, due], 0, [0, 1], Some(2)),
+            ([due, due, due, due, due], 2, [2, 3], Some(4)),
+            ([due, due, due, due, due], 4, [4, 0], Some(1)),
+            ([due, due, due, due, due], 5, [0, 1], Some(2)),
+            ([due, due_all, idle, idle, due], 3, [4, 0], Some(1)),
+            ([due, due, due, behind, due], 0, [3, 0], Some(1)),
+            ([due, behind, due, behind, far_behind], 0, [4, 1], None),
+            ([behind, behind, due, behind, far_behind], 3, [4, 3], None),
+            ([idle, due, due, idle, behind], 2, [4, 2], Some(3)),
+        ];
+        for (buckets, from, mut expected, next) in cases {
+            expected.sort_unstable();
+            let expected = expected.map(|at| Upkeep::Rewrite(at..at + 1)).to_vec();
+            assert_eq!(choose(&buckets, from, SIZES_OF_MANY), Chosen { upkeep: expected, next }, "{buckets:?} {from}");
+        }
+        assert_eq!(choose(&[], 7, SIZES), Chosen::default());
+        // Each is served once in a while, whatever the others get.
+        let all = vec![due; 40];
+        let (mut from, mut served) = (0, BTreeSet::new());
+        for _ in 0..20 {
+            let chosen = choose(&all, from, SIZES_OF_MANY);
+            served.extend(chosen.upkeep.iter().map(|upkeep| upkeep.buckets().start));
+            from = chosen.next.unwrap();
+        }
+        assert_eq!(served.len(), 40);
     }
 
     #[test]
@@ -297,23 +364,23 @@ mod tests {
             (BucketFigures { crowd: CROWD_MAX + 1, is_blocked: true, ..bucket() }, vec![]),
         ];
         for (figures, upkeep) in cases {
-            assert_eq!(choose(&[figures], SIZES), upkeep, "{figures:?}");
+            assert_eq!(chosen(&[figures], SIZES), upkeep, "{figures:?}");
         }
         // Where no bucket can be split, the full one is folded, and the smallest neighbours are joined.
         let (small, other) = (bucket(), BucketFigures { keyspace: KeyspaceId(2), bytes: 1, ..bucket() });
-        assert_eq!(choose(&[small, small, over, other], SIZES), [Upkeep::Rewrite(0..2), Upkeep::Fold(2..3)]);
-        assert_eq!(choose(&[small, other, over, small], SIZES), [Upkeep::Fold(2..3)]);
+        assert_eq!(chosen(&[small, small, over, other], SIZES), [Upkeep::Rewrite(0..2), Upkeep::Fold(2..3)]);
+        assert_eq!(chosen(&[small, other, over, small], SIZES), [Upkeep::Fold(2..3)]);
         let calm = BucketFigures { may_fold: false, ..over };
-        assert_eq!(choose(&[small, small, calm, other], SIZES), [Upkeep::Rewrite(2..3)]);
+        assert_eq!(chosen(&[small, small, calm, other], SIZES), [Upkeep::Rewrite(2..3)]);
         let dropped = BucketFigures { bytes: 9000, is_dropped: true, ..bucket() };
-        assert_eq!(choose(&[dropped, dropped], SIZES), [Upkeep::Remove(0..1), Upkeep::Remove(1..2)]);
+        assert_eq!(chosen(&[dropped, dropped], SIZES), [Upkeep::Remove(0..1), Upkeep::Remove(1..2)]);
         // Without splits the full one is folded at once, and nothing is joined.
         let whole = BucketSizes { buckets_max: 9, split_percent: None, ..SIZES };
-        assert_eq!(choose(&[small, small, over], whole), [Upkeep::Fold(2..3)]);
-        assert_eq!(choose(&[small, small, over], BucketSizes { buckets_max: 9, ..SIZES }), [Upkeep::Rewrite(2..3)]);
+        assert_eq!(chosen(&[small, small, over], whole), [Upkeep::Fold(2..3)]);
+        assert_eq!(chosen(&[small, small, over], BucketSizes { buckets_max: 9, ..SIZES }), [Upkeep::Rewrite(2..3)]);
         // A job is small, but has something to do.
         let large = BucketFigures { bytes: 9000, extents: 3, ..bucket() };
-        assert_eq!(choose(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);
+        assert_eq!(chosen(&[large, large, large], SIZES), [Upkeep::Rewrite(0..1)]);
     }
 
     #[test]

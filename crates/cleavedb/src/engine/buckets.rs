@@ -162,6 +162,8 @@ pub(crate) struct UpkeepMemory {
     /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
     /// would come of doing it again.
     pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// The lower bound of the bucket at which the upkeep goes on that is done in turn.
+    pub next: Vec<u8>,
     /// Buckets that got many operands of one key.
     pub crowds: Crowds,
     /// Nothing was due in this directory in these circumstances.

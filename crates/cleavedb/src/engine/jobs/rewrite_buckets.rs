@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::base::key_versions::KeyVersion;
 use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
 use crate::deltas::directory::{Bucket, Change, Directory};
-use crate::deltas::policy::{BucketFigures, Upkeep, choose};
+use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose};
 use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
@@ -45,6 +45,8 @@ struct RewriteBuckets {
     upkeep: Vec<Upkeep>,
     /// The segments that the buckets have extents in, which the job may remove.
     segments: BTreeSet<FileId>,
+    /// The lower bound of the bucket at which the next job goes on, if this one took some in turn.
+    next: Option<Vec<u8>>,
 }
 
 fn next_if_urgent(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
@@ -75,19 +77,21 @@ fn due(core: &Core, state: &WorkState, look: &Look) -> Option<RewriteBuckets> {
     {
         return None;
     }
-    let upkeep = core.due_upkeep(view, &state.quarantined);
+    let Chosen { upkeep, next } = core.due_upkeep(view, &state.quarantined);
     if upkeep.is_empty() {
         return None;
     }
     let buckets = view.directory.buckets();
     let extents = upkeep.iter().flat_map(|it| &buckets[it.buckets()]).flat_map(|bucket| &bucket.extents);
     let segments = extents.map(|extent| extent.segment).collect();
-    Some(RewriteBuckets { upkeep, segments })
+    // Behind the last one, the turn begins again.
+    let next = next.map(|next| buckets.get(next).map(|bucket| bucket.lower.clone()).unwrap_or_default());
+    Some(RewriteBuckets { upkeep, segments, next })
 }
 
 impl Core {
     /// The upkeep that is due, without buckets that a quarantined segment is part of.
-    fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> Vec<Upkeep> {
+    fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> Chosen {
         let oldest = self.snapshots.oldest(&self.published);
         let mut memory = self.upkeep.lock();
         let now = Circumstances {
@@ -97,7 +101,7 @@ impl Core {
             quarantined: quarantined.len(),
         };
         if memory.is_nothing_due(&view.directory, now) {
-            return Vec::new();
+            return Chosen::default();
         }
         let dropped = self.keyspaces.dropped();
         let mut known: Option<(KeyspaceId, bool, bool)> = None;
@@ -132,8 +136,9 @@ impl Core {
         }
         mark_sparse(view, &mut figures);
         let sizes = self.settings.tuning.bucket_sizes();
-        let due = choose(&figures, sizes);
-        if due.is_empty() {
+        let from = view.directory.buckets().partition_point(|bucket| bucket.lower < memory.next);
+        let due = choose(&figures, from, sizes);
+        if due.upkeep.is_empty() {
             memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
         }
         due
@@ -257,6 +262,7 @@ impl RewriteBuckets {
             rewritten.iter().for_each(|lower| memory.crowds.remove(lower));
             memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.attempts.extend(attempts);
+            memory.next = self.next.clone().unwrap_or_else(|| std::mem::take(&mut memory.next));
             Ok(())
         }))
     }
