@@ -5,7 +5,7 @@ use cleavedb::testing::{SimDisk, Tuning};
 use cleavedb::{Db, Keyspace, KeyspaceOptions};
 
 use crate::deltas::options;
-use crate::support::{in_world, open_with, value, with_each_log};
+use crate::support::{open_with, value, with_each_log};
 
 const LOG_BYTES: u64 = 64 << 10;
 
