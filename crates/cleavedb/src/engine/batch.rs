@@ -63,6 +63,12 @@ impl Batch {
         self.invalid = None;
     }
 
+    /// Adds a copy of what the database has already, or an equal value. It was accepted once, whether or not its merge operator is
+    /// there now, and whoever moves records bounds what is written together.
+    pub fn push_copy(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
+        self.encode(keyspace, kind, key, value);
+    }
+
     pub fn push(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         if let Err(error) = check_sizes(key, value) {
             self.invalid.get_or_insert(error);
@@ -87,6 +93,10 @@ impl Batch {
             });
             return;
         }
+        self.encode(keyspace, kind, key, value);
+    }
+
+    fn encode(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         self.bytes.reserve(ENTRY_HEADER_BYTES + key.len() + value.len());
         self.bytes.push(kind as u8);
         self.bytes.extend_from_slice(&keyspace.record.id.0.to_le_bytes());

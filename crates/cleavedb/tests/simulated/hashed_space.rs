@@ -1,8 +1,8 @@
 //! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
 //! files and without merge operators.
 
-use cleavedb::testing::{SimDisk, Tuning};
-use cleavedb::{Db, Keyspace, KeyspaceOptions};
+use cleavedb::testing::{SimDisk, Tuning, random};
+use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
 
 use crate::deltas::options;
 use crate::support::{in_world, open_with, value, with_each_log};
@@ -38,6 +38,14 @@ fn of(round: usize, number: usize) -> Vec<u8> {
 /// Overwrites 200 keys of 1000 B.
 fn overwrite(keyspace: &Keyspace, round: usize) {
     (0..200).for_each(|number| keyspace.put(format!("{number:04}"), of(round, number)).unwrap());
+}
+
+/// Overwrites 200 keys drawn at random, so that logs die slowly.
+fn overwrite_some(keyspace: &Keyspace, round: usize) {
+    for _ in 0..200 {
+        let number = random(200) as usize;
+        keyspace.put(format!("{number:04}"), of(round, number)).unwrap();
+    }
 }
 
 /// 200 KB live, 3/7 of it and three logs garbage; 512 KiB that wait for a flush, with the log that completes them; the active and
@@ -90,5 +98,29 @@ fn a_little_ordered_traffic_is_flushed_seldom_and_paces_no_writer_of_a_hash_keys
         assert_eq!(db.iter().unwrap().count(), 480);
         let db = open_with(&disk.process_crash(), options().log_backend(backend), tuning()).unwrap();
         assert_eq!(db.iter().unwrap().count(), 480);
+    });
+}
+
+#[test]
+fn without_their_operator_operands_are_moved_unchanged_and_nothing_is_poisoned() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        keyspace.put("key", "base").unwrap();
+        (0..5).for_each(|number| keyspace.merge("key", number.to_string()).unwrap());
+        keyspace.merge("no base", "7").unwrap();
+        overwrite(&keyspace, 0);
+        db.close().unwrap();
+        let db = open_with(&disk, Options::new(), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        (1..30).for_each(|round| overwrite_some(&keyspace, round));
+        db.wait_for_background().unwrap();
+        assert!(db.stats().hash.logs_freed > 10, "{:?}", db.stats().hash);
+        assert!(keyspace.get("key").is_err() && keyspace.merge("key", "9").is_err());
+        db.close().unwrap();
+        let db = open_with(&disk, options(), tuning()).unwrap();
+        assert_eq!(hashed(&db).get("key").unwrap().unwrap(), "base+0+1+2+3+4");
+        assert_eq!(hashed(&db).get("no base").unwrap().unwrap(), "7");
     });
 }

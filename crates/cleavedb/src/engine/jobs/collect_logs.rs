@@ -20,7 +20,7 @@ use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
 use crate::engine::view::View;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
-use crate::engine::write::hashed_moves::Move;
+use crate::engine::write::hashed_moves::{Move, TOGETHER_BYTES};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::record::{Operation, Record};
@@ -31,8 +31,6 @@ use crate::hash::store::{HashStore, Records};
 use crate::sched::clock::now;
 use crate::values::files::Entry;
 
-/// Records of about this many bytes are written together.
-const TOGETHER_BYTES: usize = 256 << 10;
 /// A log has so much that is no record, however it was written: its header, and the rest of the block at its end and at a few
 /// syncs. It does not count as garbage, or small logs would be moved for ever.
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
