@@ -22,9 +22,21 @@ pub(crate) struct Batch {
     len: usize,
     keyspaces: Vec<Arc<KeyspaceState>>,
     invalid: Option<Error>,
+    /// It moves records and changes no value.
+    is_move: bool,
 }
 
 impl Batch {
+    /// A batch that moves records of the database: it changes no value that any reader sees.
+    pub fn of_moves() -> Batch {
+        Batch { is_move: true, ..Batch::default() }
+    }
+
+    /// It moves records and changes no value.
+    pub fn is_move(&self) -> bool {
+        self.is_move
+    }
+
     /// Removes all keys between two bounds.
     pub fn delete_range(&mut self, keyspace: &Arc<KeyspaceState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
         for bound in [start, end] {
@@ -61,6 +73,7 @@ impl Batch {
         self.keyspaces.clear();
         self.len = 0;
         self.invalid = None;
+        self.is_move = false;
     }
 
     /// Adds a copy of what the database has already, or an equal value. It was accepted once, whether or not its merge operator is

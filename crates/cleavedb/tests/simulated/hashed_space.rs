@@ -1,7 +1,7 @@
 //! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
 //! files and without merge operators.
 
-use cleavedb::testing::{SimDisk, Tuning, random};
+use cleavedb::testing::{SimDisk, Tuning, random, spawn};
 use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
 
 use crate::deltas::options;
@@ -123,4 +123,57 @@ fn without_their_operator_operands_are_moved_unchanged_and_nothing_is_poisoned()
         assert_eq!(hashed(&db).get("key").unwrap().unwrap(), "base+0+1+2+3+4");
         assert_eq!(hashed(&db).get("no base").unwrap().unwrap(), "7");
     });
+}
+
+#[test]
+fn a_held_snapshot_costs_what_it_sees_and_no_more() {
+    with_each_log(|backend| {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options().log_backend(backend), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        (0..4).for_each(|round| overwrite(&keyspace, round));
+        let snapshot = db.snapshot();
+        let before = db.stats().hash;
+        for round in 4..60 {
+            overwrite(&keyspace, round);
+            // Others come and go.
+            let other = db.snapshot();
+            overwrite(&keyspace, round + 100);
+            assert_eq!(other.get(&keyspace, "0007").unwrap().unwrap(), of(round, 7));
+        }
+        db.wait_for_background().unwrap();
+        let stats = db.stats().hash;
+        assert!(logs(&disk) < LOGS_MAX + 600_000, "{} B in logs: {stats:?}", logs(&disk));
+        assert!(stats.bytes_moved < 10 << 20, "{stats:?}");
+        assert!(stats.index_bytes < before.index_bytes + 200 * 300, "{stats:?}");
+        for number in 0..200 {
+            assert_eq!(snapshot.get(&keyspace, format!("{number:04}")).unwrap().unwrap(), of(3, number));
+        }
+        drop(snapshot);
+        db.wait_for_background().unwrap();
+        assert!(logs(&disk) < LOGS_MAX, "{} B in logs: {:?}", logs(&disk), db.stats().hash);
+    });
+}
+
+#[test]
+fn what_is_kept_for_a_multi_get_goes_with_it() {
+    for seed in 0..8 {
+        in_world(seed, || {
+            let db = open_with(&SimDisk::new(), options(), tuning()).unwrap();
+            let keyspace = hashed(&db);
+            let keys: Vec<String> = (0..40).map(|number| format!("{number:04}")).collect();
+            let write = |keyspace: &Keyspace| keys.iter().for_each(|key| keyspace.put(key, "value").unwrap());
+            write(&keyspace);
+            let before = db.stats().hash.index_bytes;
+            let (writes, of_writer) = (keys.clone(), keyspace.clone());
+            let writer = spawn("writer", move || {
+                (0..10).for_each(|_| writes.iter().for_each(|key| of_writer.put(key, "value").unwrap()));
+            });
+            (0..10).for_each(|_| assert!(keyspace.multi_get(&keys).into_iter().all(|value| value.unwrap().is_some())));
+            writer.join().unwrap();
+            db.wait_for_background().unwrap();
+            let after = db.stats().hash.index_bytes;
+            assert!(after < before + 100, "{before} B before, {after} B after");
+        });
+    }
 }

@@ -145,7 +145,7 @@ impl Core {
         let mut commit = self.commit.lock();
         self.check_open()?;
         self.check_poison()?;
-        let mut batch = Batch::default();
+        let mut batch = Batch::of_moves();
         for key in moves {
             // A keyspace that was dropped has nothing to keep.
             if key.keyspace.check(self.database).is_err() {
