@@ -65,7 +65,7 @@ impl Demand<'_> {
     }
 
     /// The log to empty next, if that is due: the one with the smallest live part, or the oldest if it keeps too many deleted
-    /// keys in memory.
+    /// keys in memory. While the oldest cannot go, none of these can be forgotten.
     pub fn victim(&self) -> Option<FileId> {
         let (garbage, allowed) = self.garbage();
         if garbage >= allowed / 100 * BEGIN_PERCENT {
@@ -74,7 +74,8 @@ impl Demand<'_> {
             return (least.live < least.bytes / 100 * WORTH_PERCENT).then_some(least.file);
         }
         let keeps_too_many = self.tombstones > TOMBSTONES_MIN.max(self.keys / KEYS_A_TOMBSTONE);
-        keeps_too_many.then(|| self.free().map(|log| log.file).min()).flatten()
+        let oldest = self.logs.iter().min_by_key(|log| log.file).filter(|log| !log.is_pinned);
+        oldest.filter(|_| keeps_too_many).map(|log| log.file)
     }
 }
 
@@ -128,5 +129,8 @@ mod tests {
         assert_eq!(few.victim(), None);
         assert_eq!(Demand { tombstones: 1025, ..few }.victim(), Some(FileId(2)));
         assert_eq!(Demand { tombstones: 1025, keys: 5000, ..few }.victim(), None);
+        // While the oldest log stays, no tombstone can go.
+        let pinned = logs.map(|log| LogSpace { is_pinned: log.file == FileId(2), ..log });
+        assert_eq!(Demand { tombstones: 1025, logs: &pinned, ..few }.victim(), None);
     }
 }

@@ -1,8 +1,11 @@
 //! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
 //! files and without merge operators.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use cleavedb::testing::{SimDisk, Tuning, random, spawn};
-use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
+use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, Options};
 
 use crate::deltas::options;
 use crate::support::{in_world, open_with, value, with_each_log};
@@ -156,6 +159,28 @@ fn a_held_snapshot_costs_what_it_sees_and_no_more() {
 }
 
 #[test]
+fn deleted_keys_that_cannot_be_forgotten_yet_have_no_logs_rewritten() {
+    in_world(1, || {
+        let db = open_with(&SimDisk::new(), options(), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        (0..3000).for_each(|number| keyspace.put(format!("deleted {number}"), "value").unwrap());
+        overwrite(&keyspace, 0);
+        overwrite(&keyspace, 1);
+        let snapshot = db.snapshot();
+        (0..3000).for_each(|number| keyspace.delete(format!("deleted {number}")).unwrap());
+        overwrite(&keyspace, 2);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().hash;
+        assert!(stats.tombstones == 3000 && stats.bytes_moved < 1 << 20, "{stats:?}");
+        assert_eq!(snapshot.get(&keyspace, "deleted 7").unwrap().unwrap(), "value");
+        drop(snapshot);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().hash;
+        assert!(stats.tombstones <= 1024 && stats.bytes_moved < 3 << 20, "{stats:?}");
+    });
+}
+
+#[test]
 fn what_is_kept_for_a_multi_get_goes_with_it() {
     for seed in 0..8 {
         in_world(seed, || {
@@ -176,4 +201,56 @@ fn what_is_kept_for_a_multi_get_goes_with_it() {
             assert!(after < before + 100, "{before} B before, {after} B after");
         });
     }
+}
+
+/// Counts the files that jobs could not read.
+#[derive(Default)]
+struct Unreadable(AtomicUsize);
+
+impl Listener for Unreadable {
+    fn event(&self, event: &Event) {
+        self.0.fetch_add(usize::from(matches!(event, Event::TableQuarantined { .. })), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_key_with_a_damaged_record_elsewhere_does_not_have_its_log_collected_for_ever() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open_with(&disk, options(), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        // A log full of live records has the base, and a later one the operand.
+        keyspace.put("key", "the base of the chain").unwrap();
+        (0..100).for_each(|number| keyspace.put(format!("stays {number}"), of(0, number)).unwrap());
+        overwrite(&keyspace, 0);
+        keyspace.merge("key", "1").unwrap();
+        overwrite_some(&keyspace, 1);
+        db.close().unwrap();
+        let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "log");
+        let mut damaged = 0;
+        for (path, _) in disk.files().into_iter().filter(|(path, _)| is_log(path)) {
+            let bytes = disk.read_file(&path).unwrap();
+            let text = b"the base of the chain";
+            for at in (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text)) {
+                disk.flip_bit(&path, at as u64, 0);
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1);
+        let unreadable = Arc::new(Unreadable::default());
+        let db = open_with(&disk, options().listener(unreadable.clone()), tuning()).unwrap();
+        let keyspace = hashed(&db);
+        assert!(keyspace.get("key").is_err());
+        (2..30).for_each(|round| overwrite_some(&keyspace, round));
+        db.wait_for_background().unwrap();
+        assert!(keyspace.get("key").is_err());
+        let stats = db.stats().hash;
+        assert!(stats.logs_freed > 10 && stats.bytes_moved < 2 << 20, "{stats:?}");
+        assert!(logs(&disk) < LOGS_MAX + 200_000, "{} B in logs: {stats:?}", logs(&disk));
+        let reported = unreadable.0.load(Ordering::Relaxed);
+        assert!((1..4).contains(&reported), "reported {reported} times");
+        // A new value makes it whole.
+        keyspace.put("key", "new").unwrap();
+        assert_eq!(keyspace.get("key").unwrap().unwrap(), "new");
+    });
 }
