@@ -1,11 +1,12 @@
 //! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
 //! files and without merge operators.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleavedb::testing::{SimDisk, Tuning, random, spawn};
-use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, Options};
+use cleavedb::testing::{self, SimDisk, Tuning, random, spawn};
+use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, LogBackend, MergeOperator, Options, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{in_world, open_with, value, with_each_log};
@@ -253,4 +254,52 @@ fn a_key_with_a_damaged_record_elsewhere_does_not_have_its_log_collected_for_eve
         keyspace.put("key", "new").unwrap();
         assert_eq!(keyspace.get("key").unwrap().unwrap(), "new");
     });
+}
+
+/// Cannot merge anything.
+struct Failing;
+
+impl MergeOperator for Failing {
+    fn name(&self) -> &str {
+        "chain"
+    }
+
+    fn full_merge(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>, String> {
+        Err("fails".to_owned())
+    }
+
+    fn partial_merge(&self, _: &[u8], _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn a_batch_with_very_many_operands_of_one_key_is_folded_or_saved_with_all_of_them() {
+    const OPERANDS: usize = 250_000;
+    for folds in [true, false] {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let mut tuning = tuning();
+            (tuning.log_bytes, tuning.memory_bytes) = (16 << 20, 256 << 20);
+            let open =
+                |options: Options| open_with(&disk, options.log_backend(LogBackend::Plain), tuning.clone()).unwrap();
+            let db = match folds {
+                true => open(options()),
+                false => open(Options::new().merge_operator(Arc::new(Failing))),
+            };
+            let keyspace = hashed(&db);
+            let mut batch = WriteBatch::new();
+            (0..OPERANDS).for_each(|_| batch.merge(&keyspace, "key", "1"));
+            db.write(batch).unwrap();
+            let index_bytes = db.stats().hash.index_bytes;
+            assert_eq!(index_bytes < 1 << 20, folds, "{index_bytes} B");
+            keyspace.put("other", "value").unwrap();
+            db.close().unwrap();
+            let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap();
+            assert!(report.is_sound(), "{:?}", report.problems);
+            let db = open(options());
+            assert_eq!(hashed(&db).get("key").unwrap().unwrap().len(), 2 * OPERANDS - 1);
+            assert_eq!(hashed(&db).get("other").unwrap().unwrap(), "value");
+        });
+    }
 }

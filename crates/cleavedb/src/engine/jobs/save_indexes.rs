@@ -199,9 +199,7 @@ struct IndexWriter {
 impl IndexWriter {
     fn add(&mut self, keyspace: &KeyspaceState, key: &[u8], places: impl ExactSizeIterator<Item = Place>) {
         self.keys += 1;
-        if self.block.add(keyspace.record.id, key, places.map(saved)) {
-            self.block.finish(&mut self.appender.pending);
-        }
+        self.block.add(keyspace.record.id, key, places.map(saved), &mut self.appender.pending);
     }
 
     fn write_if_full(&mut self) -> Result<()> {

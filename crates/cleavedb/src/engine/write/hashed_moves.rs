@@ -3,10 +3,11 @@
 //!
 //! Called by the job that collects logs. Decision 053 says why survivors go through the log again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Kind, Result, Slice, full_key, limits};
+use crate::base::{KeyspaceId, Kind, Result, Slice, full_key, limits};
 use crate::engine::batch::Batch;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
@@ -40,6 +41,12 @@ impl Move {
     pub fn bytes(&self) -> usize {
         self.writes.iter().map(|(_, value)| self.key.len() + value.len()).sum()
     }
+}
+
+/// A key of a hash keyspace that got many operands.
+pub(super) struct Crowded {
+    keyspace: KeyspaceId,
+    key: Vec<u8>,
 }
 
 /// How many moves of these sizes, one at least, are committed together.
@@ -99,35 +106,51 @@ impl Core {
     }
 
     /// Folds the operands of keys that a batch merges into, and that have many, so that chains are bounded. One look-up for each
-    /// operand.
+    /// operand. Returns the keys that get many by this batch alone: they are to be folded after it.
     ///
     /// # Errors
     /// [`Error::MergeFailed`](crate::base::Error::MergeFailed) if the operands of a key could not be folded again and again.
-    pub(super) fn fold_chains(&self, batch: &Batch) -> Result<()> {
+    pub(super) fn fold_chains(&self, batch: &Batch) -> Result<Vec<Crowded>> {
         let mut index_of = batch.indexes();
+        let mut counts = BTreeMap::<(KeyspaceId, &[u8]), usize>::new();
         for operation in batch.operations().filter(|operation| operation.kind == Kind::Delta) {
             let Some(index) = index_of(operation.keyspace) else { continue };
+            if batch.len() >= CHAIN_MAX {
+                *counts.entry((operation.keyspace, operation.key)).or_default() += 1;
+            }
             let len = index.operands(operation.key);
             if len < CHAIN_MAX {
                 continue;
             }
             let Some(keyspace) = self.keyspaces.with_id(operation.keyspace) else { continue };
-            let gate = self.hash.gate.read();
-            let (view, records) = (self.published.view(), index.find(operation.key, None));
-            drop(gate);
-            let Some(records) = records else { continue };
-            let full = full_key(operation.keyspace, operation.key);
-            match self.value_of_records(&view, &keyspace, &full, &records) {
-                Ok(value) => {
-                    let writes = vec![value.map_or_else(|| (Kind::Delete, empty()), |value| (Kind::Put, value))];
-                    let key = operation.key.to_vec();
-                    self.commit_moves(&[Move { keyspace, key, records, writes }])?;
-                }
+            match self.fold_chain(&keyspace, operation.key) {
                 Err(error) if len >= CHAIN_LIMIT => return Err(error),
-                Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
         }
-        Ok(())
+        let crowded = counts.into_iter().filter(|(_, count)| *count >= CHAIN_MAX);
+        Ok(crowded.map(|((keyspace, key), _)| Crowded { keyspace, key: key.to_vec() }).collect())
+    }
+
+    /// Folds keys after the batch that gave them many operands. If that fails, the operands stay.
+    pub(super) fn fold_crowded(&self, keys: &[Crowded]) {
+        for Crowded { keyspace, key } in keys {
+            if let Some(keyspace) = self.keyspaces.with_id(*keyspace) {
+                let _ = self.fold_chain(&keyspace, key);
+            }
+        }
+    }
+
+    fn fold_chain(&self, keyspace: &Arc<KeyspaceState>, key: &[u8]) -> Result<()> {
+        let Some(index) = &keyspace.hash else { return Ok(()) };
+        let gate = self.hash.gate.read();
+        let (view, records) = (self.published.view(), index.find(key, None));
+        drop(gate);
+        let Some(records) = records.filter(|records| records.newest.kind == PlaceKind::Operand) else { return Ok(()) };
+        let full = full_key(keyspace.record.id, key);
+        let value = self.value_of_records(&view, keyspace, &full, &records)?;
+        let writes = vec![value.map_or_else(|| (Kind::Delete, empty()), |value| (Kind::Put, value))];
+        self.commit_moves(&[Move { keyspace: keyspace.clone(), key: key.to_vec(), records, writes }])
     }
 
     /// Writes the records of keys that have not changed; those of one key in one frame.
