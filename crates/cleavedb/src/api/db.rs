@@ -250,8 +250,10 @@ impl Db {
     /// Writes a batch atomically, with the database's durability.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]. After an error none of the batch is visible; after [`Error::Poisoned`] or [`Error::Io`],
-    /// either all or none of it is present when the database is next opened.
+    /// As [`Keyspace::put`]: one new key for which memory has no room ([`Error::IndexFull`]) has the whole batch refused.
+    /// [`Error::UnsupportedOperation`] if it deletes a range of a keyspace that keeps its keys by hash. After an error none of
+    /// the batch is visible; after [`Error::Poisoned`] or [`Error::Io`], either all or none of it is present when the database
+    /// is next opened.
     pub fn write(&self, mut batch: WriteBatch) -> Result<()> {
         self.inner.core.write(&mut batch.0, WriteOptions::new())
     }

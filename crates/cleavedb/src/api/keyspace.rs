@@ -102,6 +102,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`Error::InvalidInput`] if a limit is exceeded, [`Error::NotFound`] if the keyspace was dropped,
+    /// [`Error::IndexFull`] if the keyspace keeps its keys by hash and memory has no room for a new one,
     /// [`Error::NoSpace`] if storage is full, [`Error::Io`] if storage fails, [`Error::Poisoned`] after an earlier
     /// failure of storage, [`Error::Closed`]. Writes committed in one group get the same error.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
@@ -136,7 +137,8 @@ impl Keyspace {
     /// range is allowed and changes nothing.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); the length limit of keys applies to the bounds.
+    /// [`Error::UnsupportedOperation`] if the keyspace keeps its keys by hash; otherwise as [`put`](Keyspace::put). The length
+    /// limit of keys applies to the bounds.
     pub fn delete_range<R: KeyBounds>(&self, range: R) -> Result<()> {
         self.delete_range_with(range, WriteOptions::new())
     }
@@ -153,7 +155,9 @@ impl Keyspace {
     /// operands when the key is read or compacted.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put). An operand that the operator rejects is reported only when the key is read.
+    /// As [`put`](Keyspace::put), including [`Error::IndexFull`]. An operand that the operator rejects is reported only when the key
+    /// is read; in a keyspace that keeps its keys by hash, a merge of a key with 1024 operands that cannot be folded fails with
+    /// [`Error::MergeFailed`].
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Delta, key.as_ref(), operand.as_ref(), WriteOptions::new())
     }
@@ -255,8 +259,8 @@ impl Keyspace {
     /// beyond the range.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`],
-    /// [`Error::Closed`].
+    /// [`Error::UnsupportedOperation`] for a part of a keyspace that keeps its keys by hash, [`Error::NotFound`] if the
+    /// keyspace was dropped, [`Error::Corruption`], [`Error::Unsupported`], [`Error::Io`], [`Error::Closed`].
     pub fn approximate_size<R: KeyBounds>(&self, range: R) -> Result<u64> {
         self.db.core.approximate_size(&self.state, range.key_bounds())
     }
@@ -290,7 +294,8 @@ impl Keyspace {
     /// All keys, in byte order. O(tables of HL0 + levels) to begin; see [`Iter`] for the cost of each key.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the keyspace was dropped, [`Error::Closed`]; read errors are returned as items.
+    /// [`Error::UnsupportedOperation`] if the keyspace keeps its keys by hash (see [`iter_unordered`](Keyspace::iter_unordered)),
+    /// [`Error::NotFound`] if it was dropped, [`Error::Closed`]; read errors are returned as items.
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }

@@ -22,9 +22,21 @@ pub(crate) struct Batch {
     len: usize,
     keyspaces: Vec<Arc<KeyspaceState>>,
     invalid: Option<Error>,
+    /// It moves records and changes no value.
+    is_move: bool,
 }
 
 impl Batch {
+    /// A batch that moves records of the database: it changes no value that any reader sees.
+    pub fn of_moves() -> Batch {
+        Batch { is_move: true, ..Batch::default() }
+    }
+
+    /// It moves records and changes no value.
+    pub fn is_move(&self) -> bool {
+        self.is_move
+    }
+
     /// Removes all keys between two bounds.
     pub fn delete_range(&mut self, keyspace: &Arc<KeyspaceState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
         for bound in [start, end] {
@@ -61,6 +73,13 @@ impl Batch {
         self.keyspaces.clear();
         self.len = 0;
         self.invalid = None;
+        self.is_move = false;
+    }
+
+    /// Adds a copy of what the database has already, or an equal value. It was accepted once, whether or not its merge operator is
+    /// there now, and whoever moves records bounds what is written together.
+    pub fn push_copy(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
+        self.encode(keyspace, kind, key, value);
     }
 
     pub fn push(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
@@ -87,6 +106,10 @@ impl Batch {
             });
             return;
         }
+        self.encode(keyspace, kind, key, value);
+    }
+
+    fn encode(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         self.bytes.reserve(ENTRY_HEADER_BYTES + key.len() + value.len());
         self.bytes.push(kind as u8);
         self.bytes.extend_from_slice(&keyspace.record.id.0.to_le_bytes());

@@ -1,7 +1,7 @@
 //! The state of hash keyspaces that is not in their indexes: the gate between readers and the publication of a group, and
 //! which logs the indexes reference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::base::{FileId, Kind, Seqno};
@@ -31,6 +31,9 @@ pub(crate) struct HashState {
     /// Records that were moved, so that their logs can go, and bytes of these.
     pub records_moved: AtomicU64,
     pub bytes_moved: AtomicU64,
+    /// Logs that could not be emptied, because some keys have records elsewhere that cannot be read or are too large together.
+    /// They are left alone until the next open, or until nothing of them is live.
+    pub immovable: Mutex<BTreeSet<FileId>>,
     /// Logs of which nothing was live any more.
     pub logs_freed: AtomicU64,
 }

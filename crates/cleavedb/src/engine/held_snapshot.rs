@@ -31,13 +31,20 @@ impl HeldSnapshot {
 
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
-        let is_awaited = self.core.snapshots.release(self.seqno);
-        let keeps_records = self.core.hash.has_undo.load(Ordering::Acquire);
+        self.core.release_snapshot(self.seqno);
+    }
+}
+
+impl Core {
+    /// Releases a held sequence number, and wakes the jobs that this gives something to do.
+    pub fn release_snapshot(&self, seqno: Seqno) {
+        let is_awaited = self.snapshots.release(seqno);
+        let keeps_records = self.hash.has_undo.load(Ordering::Acquire);
         if keeps_records {
-            self.core.note_hashed_change();
+            self.note_hashed_change();
         }
-        if is_awaited || keeps_records || self.core.pending_deletions.has_work(now()) {
-            self.core.work.wake();
+        if is_awaited || keeps_records || self.pending_deletions.has_work(now()) {
+            self.work.wake();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::base::FileId;
+use crate::base::{FileId, Seqno};
 use crate::engine::core::Core;
 use crate::engine::hashed::IndexedFiles;
 use crate::engine::keyspaces::KeyspaceState;
@@ -32,11 +32,11 @@ impl Core {
     /// Drops what no snapshot needs any more.
     pub fn trim_undo(&self) {
         let _gate = self.hash.gate.write();
-        let oldest = self.snapshots.held().keys().next().copied();
+        let held: Vec<Seqno> = self.snapshots.held().keys().copied().collect();
         let mut is_left = false;
         for keyspace in self.keyspaces.hashed() {
             for index in keyspace.hash.iter().filter(|index| index.has_undo()) {
-                index.trim_undo(oldest);
+                index.trim_undo(&held);
                 is_left |= index.has_undo();
             }
         }

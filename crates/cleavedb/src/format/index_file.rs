@@ -17,11 +17,18 @@ pub const FORMAT: FileFormat = FileFormat { magic: MAGIC, version: 1, oldest: 1,
 pub const BLOCK_HEADER_BYTES: usize = 8;
 /// A block ends with the entry with which it reaches this many bytes.
 pub const BLOCK_BYTES: usize = 64 << 10;
-/// No block is longer: one entry can be a long key with a long chain.
+/// No block is longer: one entry can be a long key with many places.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// An entry has at most this many places; older ones of its key are in blocks of their own before it.
+pub const PLACES_MAX: usize = 1 << 14;
+/// Kind, file number, offset and length, as varints.
+const PLACE_BYTES_MAX: usize = 1 + 8 + 10 + 5;
+const _: () = assert!(BLOCK_BYTES + limits::KEY_BYTES_MAX + 32 + PLACES_MAX * PLACE_BYTES_MAX <= BLOCK_BYTES_MAX);
 
+// Do not renumber.
 const ENTRIES: u64 = 1;
 const END: u64 = 2;
+const OLDER: u64 = 3;
 
 /// Where a record is, and its kind by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +61,8 @@ pub struct SavedKey<'a> {
 pub enum Block<'a> {
     /// Entries, which [`take_key`] takes one by one.
     Entries(&'a [u8]),
+    /// Places of the first key of the next entries, before those that it has there; [`take_place`] takes them one by one.
+    Older(&'a [u8]),
     /// Nothing follows; so many keys came before.
     End(u64),
 }
@@ -65,18 +74,32 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Adds a key; true if the block is large enough to be written.
-    pub fn add(&mut self, keyspace: KeyspaceId, key: &[u8], places: impl ExactSizeIterator<Item = SavedPlace>) -> bool {
+    /// Adds a key with its places, oldest first. Appends blocks that are large enough to `out`.
+    pub fn add(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        mut places: impl ExactSizeIterator<Item = SavedPlace>,
+        out: &mut Vec<u8>,
+    ) {
+        if places.len() > PLACES_MAX {
+            self.finish(out);
+        }
+        while places.len() > PLACES_MAX {
+            put(&mut self.content, OLDER);
+            places.by_ref().take(PLACES_MAX).for_each(|place| put_place(&mut self.content, place));
+            self.finish(out);
+        }
         if self.content.is_empty() {
             put(&mut self.content, ENTRIES);
         }
         put(&mut self.content, keyspace.0.into());
         put_bytes(&mut self.content, key);
         put(&mut self.content, places.len() as u64);
-        for SavedPlace { kind, file, offset, len } in places {
-            [kind.into(), file.0, offset, len.into()].into_iter().for_each(|number| put(&mut self.content, number));
+        places.for_each(|place| put_place(&mut self.content, place));
+        if self.content.len() >= BLOCK_BYTES {
+            self.finish(out);
         }
-        self.content.len() >= BLOCK_BYTES
     }
 
     /// Appends the block to `out`, if it has entries.
@@ -94,6 +117,11 @@ pub fn append_end(keys: u64, out: &mut Vec<u8>) {
     put(&mut content, END);
     put(&mut content, keys);
     append_block(&content, out);
+}
+
+fn put_place(content: &mut Vec<u8>, place: SavedPlace) {
+    let SavedPlace { kind, file, offset, len } = place;
+    [kind.into(), file.0, offset, len.into()].into_iter().for_each(|number| put(content, number));
 }
 
 fn append_block(content: &[u8], out: &mut Vec<u8>) {
@@ -117,6 +145,7 @@ pub fn decode_block(header: [u8; BLOCK_HEADER_BYTES], content: &[u8]) -> Result<
     let mut rest = content;
     match take(&mut rest) {
         Some(ENTRIES) => Ok(Block::Entries(rest)),
+        Some(OLDER) => Ok(Block::Older(rest)),
         Some(END) => take(&mut rest).filter(|_| rest.is_empty()).map(Block::End).ok_or("the last block is malformed"),
         _ => Err("a block is of an unknown kind"),
     }
@@ -135,7 +164,8 @@ pub fn take_key<'a>(entries: &mut &'a [u8]) -> Option<SavedKey<'a>> {
     Some(SavedKey { keyspace, key, older, newest: take_place(entries)? })
 }
 
-fn take_place(entries: &mut &[u8]) -> Option<SavedPlace> {
+/// Takes a place off the front of a block; `None` if it is malformed.
+pub fn take_place(entries: &mut &[u8]) -> Option<SavedPlace> {
     let kind = u8::try_from(take(entries)?).ok().filter(|kind| *kind <= 2)?;
     let file = FileId(take(entries)?);
     let offset = take(entries)?;
@@ -159,8 +189,9 @@ mod tests {
         let keys: Vec<(Vec<u8>, u64)> = (1..40).map(|number| (vec![number as u8; number * 3], number as u64)).collect();
         for (key, number) in &keys {
             let places: Vec<SavedPlace> = (0..number % 4 + 1).map(|more| place(number + more)).collect();
-            assert!(!writer.add(KeyspaceId(9), key, places.into_iter()));
+            writer.add(KeyspaceId(9), key, places.into_iter(), &mut out);
         }
+        assert!(out.is_empty());
         writer.finish(&mut out);
         let (header, content) = out.split_first_chunk().unwrap();
         assert_eq!(content_len(*header), Some(content.len()));
@@ -171,6 +202,34 @@ mod tests {
             assert_eq!(found.newest, place(number + number % 4));
         }
         assert!(entries.is_empty());
+    }
+
+    #[test]
+    fn no_block_is_too_long_for_a_reader_however_many_places_a_key_has() {
+        let (mut writer, mut out) = (BlockWriter::default(), Vec::new());
+        let place = SavedPlace { kind: 2, file: FileId(limits::FILE_ID_MAX), offset: u64::MAX, len: u32::MAX };
+        let key = vec![7; limits::KEY_BYTES_MAX];
+        let places = |count: usize| std::iter::repeat_n(place, count);
+        // Nearly a full block before it.
+        writer.add(KeyspaceId(1), &key[..BLOCK_BYTES - 100], places(1), &mut out);
+        writer.add(KeyspaceId(u32::MAX), &key, places(PLACES_MAX), &mut out);
+        writer.add(KeyspaceId(2), &key, places(3 * PLACES_MAX + 5), &mut out);
+        writer.finish(&mut out);
+        let (mut rest, mut counts) = (&out[..], Vec::new());
+        while let Some((header, behind)) = rest.split_first_chunk() {
+            let (content, behind) = behind.split_at(content_len(*header).unwrap());
+            match decode_block(*header, content).unwrap() {
+                Block::Entries(mut entries) => {
+                    while !entries.is_empty() {
+                        counts.push(take_key(&mut entries).unwrap().older.len() + 1);
+                    }
+                }
+                Block::Older(mut older) => counts.push(std::iter::from_fn(|| take_place(&mut older)).count()),
+                Block::End(_) => panic!("no end was written"),
+            }
+            rest = behind;
+        }
+        assert_eq!(counts, [1, PLACES_MAX, PLACES_MAX, PLACES_MAX, PLACES_MAX, 5]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct LogSpace {
     pub bytes: u64,
     /// Bytes of records that indexes or tables reference.
     pub live: u64,
-    /// A snapshot sees records of it, so that it could not go, or it cannot be read.
+    /// A snapshot sees records of it, so that it could not go, or it cannot be read or emptied.
     pub is_pinned: bool,
 }
 
@@ -45,10 +45,15 @@ pub struct Demand<'a> {
 }
 
 impl Demand<'_> {
-    /// Bytes of garbage, and how much of it is allowed.
+    fn free(&self) -> impl Iterator<Item = &LogSpace> {
+        self.logs.iter().filter(|log| !log.is_pinned)
+    }
+
+    /// Bytes of garbage, and how much of it is allowed. Logs that cannot go count as neither garbage nor live: to empty others
+    /// instead would only write more.
     pub fn garbage(&self) -> (u64, u64) {
-        let live = self.front_live + self.logs.iter().map(|log| log.live.min(log.bytes)).sum::<u64>();
-        let bytes = self.front_bytes + self.logs.iter().map(|log| log.bytes).sum::<u64>();
+        let live = self.front_live + self.free().map(|log| log.live.min(log.bytes)).sum::<u64>();
+        let bytes = self.front_bytes + self.free().map(|log| log.bytes).sum::<u64>();
         let allowed = live / LIVE_PERCENT * (100 - LIVE_PERCENT) + self.slack;
         (bytes.saturating_sub(live), allowed)
     }
@@ -60,17 +65,17 @@ impl Demand<'_> {
     }
 
     /// The log to empty next, if that is due: the one with the smallest live part, or the oldest if it keeps too many deleted
-    /// keys in memory.
+    /// keys in memory. While the oldest cannot go, none of these can be forgotten.
     pub fn victim(&self) -> Option<FileId> {
-        let free = || self.logs.iter().filter(|log| !log.is_pinned);
         let (garbage, allowed) = self.garbage();
         if garbage >= allowed / 100 * BEGIN_PERCENT {
             let part = |log: &&LogSpace| log.live as u128 * 1_000_000 / u128::from(log.bytes.max(1));
-            let least = free().min_by_key(part)?;
+            let least = self.free().min_by_key(part)?;
             return (least.live < least.bytes / 100 * WORTH_PERCENT).then_some(least.file);
         }
         let keeps_too_many = self.tombstones > TOMBSTONES_MIN.max(self.keys / KEYS_A_TOMBSTONE);
-        keeps_too_many.then(|| free().map(|log| log.file).min()).flatten()
+        let oldest = self.logs.iter().min_by_key(|log| log.file).filter(|log| !log.is_pinned);
+        oldest.filter(|_| keeps_too_many).map(|log| log.file)
     }
 }
 
@@ -98,6 +103,20 @@ mod tests {
     }
 
     #[test]
+    fn a_small_log_with_few_live_bytes_is_not_preferred_to_one_that_gives_more_for_each_byte_copied() {
+        let logs = [log(1, 1000, 900), log(2, 64_000, 6400)];
+        assert_eq!(demand(&logs).victim(), Some(FileId(2)));
+    }
+
+    #[test]
+    fn what_cannot_go_has_no_other_logs_emptied() {
+        let pinned = LogSpace { is_pinned: true, ..log(1, 9000, 100) };
+        let logs = [pinned, log(2, 1000, 900), log(3, 1000, 900)];
+        assert_eq!(demand(&logs).victim(), None);
+        assert_eq!(demand(&logs).garbage().0, 200);
+    }
+
+    #[test]
     fn a_log_that_is_live_but_for_little_is_never_copied() {
         let live = [log(1, 1000, 960), log(2, 1000, 990)];
         assert_eq!(Demand { front_bytes: 9000, ..demand(&live) }.victim(), None);
@@ -110,5 +129,8 @@ mod tests {
         assert_eq!(few.victim(), None);
         assert_eq!(Demand { tombstones: 1025, ..few }.victim(), Some(FileId(2)));
         assert_eq!(Demand { tombstones: 1025, keys: 5000, ..few }.victim(), None);
+        // While the oldest log stays, no tombstone can go.
+        let pinned = logs.map(|log| LogSpace { is_pinned: log.file == FileId(2), ..log });
+        assert_eq!(Demand { tombstones: 1025, logs: &pinned, ..few }.victim(), None);
     }
 }

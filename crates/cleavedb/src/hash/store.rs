@@ -192,14 +192,15 @@ impl HashStore {
                 self.index.insert(key, place);
                 self.note(change, None);
             }
-            _ => self.apply(change, false),
+            _ => self.apply(change, None),
         }
     }
 
-    /// Applies a write. With `keeps`, a snapshot may need what the key had before.
-    pub fn apply(&self, change: Change<'_>, keeps: bool) {
+    /// Applies a write. `newest_held` is the newest snapshot, if any may need what the key had before: a record that was moved has
+    /// the value of the one before, so that snapshots need neither.
+    pub fn apply(&self, change: Change<'_>, newest_held: Option<Seqno>) {
         let Change { key, mut place, seqno } = change;
-        if place.kind == PlaceKind::Value && !keeps {
+        if place.kind == PlaceKind::Value && newest_held.is_none() {
             let newest = self.index.insert(key, place);
             return self.note(change, newest);
         }
@@ -213,7 +214,9 @@ impl HashStore {
                 Some(_) => {}
             }
         }
-        if keeps {
+        let is_tombstone = |place: Place| place.kind == PlaceKind::Tombstone;
+        let changes_nothing = is_tombstone(place) && newest.is_some_and(is_tombstone);
+        if newest_held.is_some_and(|held| !changes_nothing && !self.has_changed_since(key, held)) {
             self.add_undo(key, Undo { changed_at: seqno, before: self.find(key, None) });
         }
         self.note(Change { place, ..change }, newest);
@@ -237,9 +240,13 @@ impl HashStore {
         self.tombstones.fetch_sub(newest.map_or(0, is_tombstone), Ordering::Relaxed);
     }
 
-    /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see more of it.
+    /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see a value of it, which
+    /// iterations find by its key.
     pub fn forget(&self, key: &[u8], tombstone: Place) -> bool {
-        let is_same = self.index.get(key) == Some(tombstone) && !self.undo.read().contains_key(key);
+        let has_value =
+            |undo: &Undo| undo.before.as_ref().is_some_and(|before| before.newest.kind != PlaceKind::Tombstone);
+        let is_seen = || self.undo.read().get(key).is_some_and(|of_key| of_key.iter().any(has_value));
+        let is_same = self.index.get(key) == Some(tombstone) && !is_seen();
         if is_same {
             self.index.remove(key);
             self.count(key, tombstone, false);
@@ -248,14 +255,21 @@ impl HashStore {
         is_same
     }
 
-    /// Drops what no snapshot from `oldest` on needs; all of it if there is none.
-    pub fn trim_undo(&self, oldest: Option<Seqno>) {
+    /// Drops what none of these snapshots, in ascending order, needs.
+    pub fn trim_undo(&self, held: &[Seqno]) {
+        let is_held = |from: Seqno, until: Seqno| {
+            let first = held.partition_point(|held| *held < from);
+            held.get(first).is_some_and(|held| *held < until)
+        };
         let mut undo = self.undo.write();
         let mut dropped = Vec::new();
         let mut bytes = 0;
         undo.retain(|key, of_key| {
+            // What an entry says was so since the change before.
+            let mut since = Seqno::ZERO;
             of_key.retain_mut(|undo| {
-                let stays = oldest.is_some_and(|oldest| undo.changed_at > oldest);
+                let stays = is_held(since, undo.changed_at);
+                since = undo.changed_at;
                 if !stays {
                     bytes += undo_bytes(key, undo);
                     dropped.extend(undo.before.take());
@@ -267,8 +281,13 @@ impl HashStore {
         drop(undo);
         self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
         for before in dropped {
-            before.places().for_each(|place| self.pin(place, false));
+            self.pin(&before, false);
         }
+    }
+
+    /// The key has changed since a snapshot was taken, and an entry says what it was before. What it has now no older snapshot sees.
+    fn has_changed_since(&self, key: &[u8], held: Seqno) -> bool {
+        self.undo.read().get(key).and_then(|of_key| of_key.last()).is_some_and(|undo| undo.changed_at > held)
     }
 
     /// There is something that only snapshots see.
@@ -332,7 +351,7 @@ impl HashStore {
     }
 
     fn add_undo(&self, key: &[u8], undo: Undo) {
-        undo.before.iter().flat_map(Records::places).for_each(|place| self.pin(place, true));
+        undo.before.iter().for_each(|before| self.pin(before, true));
         self.beside_index.fetch_add(undo_bytes(key, &undo), Ordering::Relaxed);
         self.undo.write().entry(key.into()).or_default().push(undo);
     }
@@ -345,11 +364,14 @@ impl HashStore {
         });
     }
 
-    fn pin(&self, place: Place, is_added: bool) {
-        self.change_file(place.file, |file| match is_added {
-            true => file.pinned += 1,
-            false => file.pinned -= 1,
-        });
+    /// Pins the files of records, or ends that. Nobody reads tombstones.
+    fn pin(&self, records: &Records, is_added: bool) {
+        for place in records.places().filter(|place| place.kind != PlaceKind::Tombstone) {
+            self.change_file(place.file, |file| match is_added {
+                true => file.pinned += 1,
+                false => file.pinned -= 1,
+            });
+        }
     }
 
     fn change_file(&self, file: FileId, change: impl FnOnce(&mut FileLive)) {
@@ -373,4 +395,80 @@ impl HashStore {
 fn undo_bytes(key: &[u8], undo: &Undo) -> usize {
     let places = undo.before.as_ref().map_or(0, |before| 1 + before.older.len());
     MAP_ENTRY_BYTES + key.len() + size_of::<Undo>() + places * size_of::<Place>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"key";
+
+    fn store() -> HashStore {
+        HashStore::new(1, 23)
+    }
+
+    fn place(file: u64, kind: PlaceKind) -> Place {
+        let len = if kind == PlaceKind::Tombstone { birth_of(FileId(file)) } else { 100 };
+        Place { file: FileId(file), offset: 64, len, kind }
+    }
+
+    fn write(store: &HashStore, file: u64, kind: PlaceKind, seqno: u64, newest_held: Option<u64>) {
+        store.apply(Change { key: KEY, place: place(file, kind), seqno: Seqno(seqno) }, newest_held.map(Seqno));
+    }
+
+    fn file_at(store: &HashStore, snapshot: Option<u64>) -> Option<u64> {
+        store.find(KEY, snapshot.map(Seqno)).map(|records| records.newest.file.0)
+    }
+
+    fn pinned(store: &HashStore) -> Vec<u64> {
+        store.files().iter().filter(|(_, live)| live.pinned > 0).map(|(file, _)| file.0).collect()
+    }
+
+    #[test]
+    fn only_the_first_change_after_a_snapshot_is_noted_and_moves_never() {
+        let store = store();
+        write(&store, 1, PlaceKind::Value, 10, None);
+        // A snapshot at 10: a move, then changes.
+        write(&store, 2, PlaceKind::Value, 11, None);
+        assert_eq!((file_at(&store, Some(10)), pinned(&store)), (Some(2), vec![]));
+        (3..9).for_each(|file| write(&store, file, PlaceKind::Value, 10 + file, Some(10)));
+        assert_eq!((file_at(&store, Some(10)), file_at(&store, None), pinned(&store)), (Some(2), Some(8), vec![2]));
+        // One at 18, and changes again.
+        (9..12).for_each(|file| write(&store, file, PlaceKind::Value, 10 + file, Some(18)));
+        assert_eq!(
+            (file_at(&store, Some(10)), file_at(&store, Some(18)), pinned(&store)),
+            (Some(2), Some(8), vec![2, 8])
+        );
+        // The one at 18 goes first.
+        store.trim_undo(&[Seqno(10)]);
+        assert_eq!((file_at(&store, Some(10)), file_at(&store, None), pinned(&store)), (Some(2), Some(11), vec![2]));
+        store.trim_undo(&[]);
+        assert!(!store.has_undo() && pinned(&store).is_empty());
+    }
+
+    #[test]
+    fn a_snapshot_older_than_a_key_does_not_see_it_after_it_was_moved() {
+        let store = store();
+        write(&store, 1, PlaceKind::Value, 11, Some(10));
+        write(&store, 2, PlaceKind::Value, 12, None);
+        assert_eq!((file_at(&store, Some(10)), file_at(&store, Some(11))), (None, Some(2)));
+        assert!(pinned(&store).is_empty(), "nothing pins the log that it was moved from");
+    }
+
+    #[test]
+    fn a_tombstone_is_forgotten_unless_a_snapshot_sees_a_value_of_its_key() {
+        let store = store();
+        write(&store, 1, PlaceKind::Value, 1, None);
+        write(&store, 2, PlaceKind::Tombstone, 2, Some(1));
+        assert!(!store.forget(KEY, store.newest(KEY).unwrap()), "an iteration at the snapshot finds the key");
+        store.trim_undo(&[Seqno(2)]);
+        write(&store, 3, PlaceKind::Tombstone, 3, Some(2));
+        assert!(!store.has_undo() && pinned(&store).is_empty(), "nothing has changed");
+        write(&store, 4, PlaceKind::Value, 4, Some(2));
+        write(&store, 5, PlaceKind::Tombstone, 5, Some(2));
+        assert_eq!(pinned(&store), [] as [u64; 0]);
+        assert!(store.forget(KEY, store.newest(KEY).unwrap()));
+        assert_eq!(store.find(KEY, Some(Seqno(2))).map(|records| records.newest.kind), Some(PlaceKind::Tombstone));
+        assert_eq!(store.find(KEY, None), None);
+    }
 }

@@ -8,19 +8,21 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::events::Event;
 use crate::engine::hashed::{IndexedFiles, place_of};
-use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
 use crate::engine::view::View;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
-use crate::engine::write::hashed_moves::Move;
+use crate::engine::write::hashed_moves::{Move, TOGETHER_BYTES};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
 use crate::format::record::{Operation, Record};
@@ -31,8 +33,6 @@ use crate::hash::store::{HashStore, Records};
 use crate::sched::clock::now;
 use crate::values::files::Entry;
 
-/// Records of about this many bytes are written together.
-const TOGETHER_BYTES: usize = 256 << 10;
 /// A log has so much that is no record, however it was written: its header, and the rest of the block at its end and at a few
 /// syncs. It does not count as garbage, or small logs would be moved for ever.
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
@@ -48,10 +48,15 @@ struct CollectLogs {
 }
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
-    let is_due = core.hash.is_due.load(Ordering::Acquire)
+    let begin = || JobKind::begin(CollectLogs { quarantined: state.quarantined.clone() });
+    collection_is_due(core, state, look.now).then(begin).flatten()
+}
+
+/// There may be logs to free or to empty, and a job that looks may begin.
+pub(super) fn collection_is_due(core: &Core, state: &WorkState, now: Duration) -> bool {
+    core.hash.is_due.load(Ordering::Acquire)
         && !state.has(Sole::HashedLogs)
-        && state.shortages.may_try(Need::LogCollection, look.now);
-    is_due.then(|| JobKind::begin(CollectLogs { quarantined: state.quarantined.clone() })).flatten()
+        && state.shortages.may_try(Need::LogCollection, now)
 }
 
 impl Job for CollectLogs {
@@ -118,6 +123,10 @@ impl Core {
             Some(Entry::Here(log)) => log.end().saturating_sub(indexed.of(victim).bytes),
             _ => 0,
         };
+        // Whatever the reason: it would be the same again (rule 12).
+        if self.indexed_files().of(victim).records > 0 {
+            self.hash.immovable.lock().insert(victim);
+        }
         let seconds = now().saturating_sub(began).as_secs_f64().max(1e-3);
         self.hash.drain.store((freed as f64 / seconds) as u64, Ordering::Relaxed);
         self.note_hashed_change();
@@ -127,6 +136,9 @@ impl Core {
     /// The log to empty next, and how far garbage has grown, of 1 at its limit.
     fn log_demand(&self, view: &View, indexed: &IndexedFiles, quarantined: &BTreeSet<FileId>) -> (Option<FileId>, f64) {
         let state = &view.values.state;
+        let mut immovable = self.hash.immovable.lock();
+        immovable.retain(|file| state.indexed.contains(file));
+        let immovable = &*immovable;
         let space = |file: &FileId| match view.values.files.get(file) {
             Some(Entry::Here(log)) => {
                 let live = indexed.of(*file);
@@ -137,7 +149,7 @@ impl Core {
                     file: *file,
                     bytes,
                     live: live_bytes,
-                    is_pinned: live.pinned > 0 || quarantined.contains(file),
+                    is_pinned: live.pinned > 0 || quarantined.contains(file) || immovable.contains(file),
                 })
             }
             _ => None,
@@ -172,7 +184,8 @@ impl Core {
         let now = self.published.view();
         let others = now.values.state.indexed.iter().chain(now.logs.keys());
         let oldest = others.copied().filter(|other| *other != victim).min().unwrap_or(FileId(u64::MAX));
-        let mut emptying = Emptying { core: self, oldest, keyspace: None, moves: Vec::new(), bytes: 0 };
+        let path = file.path();
+        let mut emptying = Emptying { core: self, path, oldest, keyspace: None, moves: Vec::new(), bytes: 0 };
         while reader.offset() < log.end() {
             let offset = reader.offset();
             let Some(frame) = reader.next_frame()? else {
@@ -198,6 +211,8 @@ impl Core {
 /// The records of a log that are to be moved.
 struct Emptying<'a> {
     core: &'a Core,
+    /// The log.
+    path: &'a Path,
     oldest: FileId,
     /// The keyspace of the record before.
     keyspace: Option<(KeyspaceId, Option<Arc<KeyspaceState>>)>,
@@ -238,8 +253,25 @@ impl Emptying<'_> {
             }
         }
         // A key with several records here is moved once: what is refused the second time has moved.
-        let found = self.core.move_of(&view, keyspace, key, records)?;
-        self.add(found)
+        match self.core.move_of(&view, keyspace, key, records) {
+            Ok(found) => self.add(found),
+            Err(error) if self.must_stay(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The key stays where it is because of this error, which no repetition would mend. If it is this log that cannot be read, the
+    /// job fails, and the log is quarantined.
+    fn must_stay(&self, error: &Error) -> bool {
+        if matches!(error, Error::MergeFailed { .. }) {
+            return true;
+        }
+        let elsewhere = unreadable(error).filter(|path| *path != self.path);
+        if let Some(path) = elsewhere {
+            let (path, cause) = (path.to_owned(), error.to_string());
+            self.core.events.raise(Event::TableQuarantined { path, cause });
+        }
+        elsewhere.is_some()
     }
 
     fn add(&mut self, found: Move) -> Result<()> {

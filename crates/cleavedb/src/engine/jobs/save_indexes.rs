@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
@@ -36,12 +37,16 @@ pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
 struct SaveIndexes;
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
+    saving_is_due(core, state, look.now).then(|| JobKind::begin(SaveIndexes)).flatten()
+}
+
+/// Much was written since the indexes were saved, and the job may begin.
+pub(super) fn saving_is_due(core: &Core, state: &WorkState, now: Duration) -> bool {
     let written = core.hash.unsaved_bytes.load(Ordering::Relaxed);
-    let is_due = written > 0
+    written > 0
         && !state.has(Sole::HashedLogs)
-        && state.shortages.may_try(Need::Collection, look.now)
-        && written > core.unsaved_bytes_max();
-    is_due.then(|| JobKind::begin(SaveIndexes)).flatten()
+        && state.shortages.may_try(Need::Collection, now)
+        && written > core.unsaved_bytes_max()
 }
 
 impl Job for SaveIndexes {
@@ -194,9 +199,7 @@ struct IndexWriter {
 impl IndexWriter {
     fn add(&mut self, keyspace: &KeyspaceState, key: &[u8], places: impl ExactSizeIterator<Item = Place>) {
         self.keys += 1;
-        if self.block.add(keyspace.record.id, key, places.map(saved)) {
-            self.block.finish(&mut self.appender.pending);
-        }
+        self.block.add(keyspace.record.id, key, places.map(saved), &mut self.appender.pending);
     }
 
     fn write_if_full(&mut self) -> Result<()> {

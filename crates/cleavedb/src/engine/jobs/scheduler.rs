@@ -13,9 +13,11 @@ use crate::engine::activity::{Activity, ActivityChange};
 use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::victims;
+use crate::engine::jobs::collect_logs::collection_is_due;
 use crate::engine::jobs::job::Duty;
 use crate::engine::jobs::move_files::moves_due;
 use crate::engine::jobs::reorder::reorder_candidates;
+use crate::engine::jobs::save_indexes::saving_is_due;
 use crate::engine::shortages::Need;
 use crate::engine::work::{IDLE_AFTER, WorkState, Worker};
 use crate::sched::allocator;
@@ -172,6 +174,12 @@ impl Core {
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
         if state.has_jobs() || victims(self, state, false).is_some() {
+            return false;
+        }
+        let now = now();
+        if collection_is_due(self, state, now) || saving_is_due(self, state, now) {
+            // Their thread may have looked just before a snapshot was released.
+            self.work.notify_changed();
             return false;
         }
         if moves_due(self, state).is_some() {

@@ -86,11 +86,7 @@ impl Core {
         for ((number, ..), value) in found.iter().zip(self.values_together(keyspace, &found, true)) {
             answers[*number] = self.unless_closed(value);
         }
-        if let Some(held) = held
-            && self.snapshots.release(held)
-        {
-            self.work.wake();
-        }
+        held.into_iter().for_each(|held| self.release_snapshot(held));
         answers
     }
 

@@ -12,7 +12,7 @@ use crate::engine::manifest::files::Dirs;
 use crate::format::edit::KeyspaceKind;
 use crate::format::file_header::FILE_HEADER_BYTES;
 use crate::format::index_file::{
-    BLOCK_HEADER_BYTES, Block, FORMAT, SavedKey, SavedPlace, content_len, decode_block, take_key,
+    BLOCK_HEADER_BYTES, Block, FORMAT, SavedKey, SavedPlace, content_len, decode_block, take_key, take_place,
 };
 use crate::format::record::HEADER_BYTES;
 use crate::hash::bulk::Bulk;
@@ -143,7 +143,7 @@ pub(crate) fn read_indexes(
     let mut reader = Reader { file: &*opened, window: Vec::new(), at: 0, offset: 0 };
     let damaged = |offset: u64, why: &str| Error::corruption(opened.path(), offset, why);
     FORMAT.check(opened.path(), id, reader.take(FILE_HEADER_BYTES)?)?;
-    let mut keys = 0;
+    let (mut keys, mut older) = (0, Vec::new());
     loop {
         let offset = reader.position();
         let header =
@@ -152,11 +152,21 @@ pub(crate) fn read_indexes(
         match decode_block(header, reader.take(len)?).map_err(|why| damaged(offset, why))? {
             Block::Entries(mut entries) => {
                 while !entries.is_empty() {
-                    see(take_key(&mut entries).ok_or_else(|| damaged(offset, "an entry is malformed"))?);
+                    let mut key = take_key(&mut entries).ok_or_else(|| damaged(offset, "an entry is malformed"))?;
+                    if !older.is_empty() {
+                        older.append(&mut key.older);
+                        key.older = std::mem::take(&mut older);
+                    }
+                    see(key);
                     keys += 1;
                 }
             }
-            Block::End(count) if count == keys => return Ok(keys),
+            Block::Older(mut places) => {
+                while !places.is_empty() {
+                    older.push(take_place(&mut places).ok_or_else(|| damaged(offset, "a place is malformed"))?);
+                }
+            }
+            Block::End(count) if count == keys && older.is_empty() => return Ok(keys),
             Block::End(_) => return Err(damaged(offset, "keys are missing")),
         }
     }

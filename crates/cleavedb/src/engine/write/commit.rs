@@ -59,10 +59,9 @@ impl Core {
         let deadline = options.stall_max.map(|stall_max| now().saturating_add(stall_max));
         self.wait_for_room(batch.record_bytes(), deadline)?;
         self.wait_for_buckets(batch, deadline)?;
-        if batch.writes_hashed() {
-            self.fold_chains(batch)?;
-        }
+        let crowded = if batch.writes_hashed() { self.fold_chains(batch)? } else { Vec::new() };
         let seqno = self.commit(batch, deadline)?;
+        self.fold_crowded(&crowded);
         match durability {
             Durability::Buffered => Ok(()),
             Durability::Sync => self.sync_to(seqno),

@@ -26,19 +26,20 @@ impl Core {
         let gate = self.hash.gate.write();
         // Whoever takes a snapshot from here on waits for the publication.
         let held = self.snapshots.held();
-        let keeps = !held.is_empty();
-        if keeps {
+        let newest_held = held.keys().next_back().copied();
+        if newest_held.is_some() && group.iter().any(|batch| !batch.is_move()) {
             self.hash.has_undo.store(true, Ordering::Release);
         }
         let (mut offset, mut seqno, mut bytes) = (first.offset, first_seqno, 0);
         for batch in group {
             let mut index_of = batch.indexes();
+            let newest_held = newest_held.filter(|_| !batch.is_move());
             for operation in batch.operations() {
                 let len = operation.record_bytes();
                 if let Some(index) = index_of(operation.keyspace)
                     && let Some(place) = place_of(operation.kind, first.log, offset, len)
                 {
-                    index.apply(Change { key: operation.key, place, seqno }, keeps);
+                    index.apply(Change { key: operation.key, place, seqno }, newest_held);
                     bytes += len as u64;
                 }
                 offset += len as u64;

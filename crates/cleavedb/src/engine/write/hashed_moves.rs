@@ -3,10 +3,11 @@
 //!
 //! Called by the job that collects logs. Decision 053 says why survivors go through the log again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::{Kind, Result, Slice, full_key};
+use crate::base::{KeyspaceId, Kind, Result, Slice, full_key, limits};
 use crate::engine::batch::Batch;
 use crate::engine::core::Core;
 use crate::engine::job_usage::note_records;
@@ -15,6 +16,8 @@ use crate::engine::view::View;
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::{HashStore, Records};
 
+/// Moves of about this many bytes are committed together; a larger one alone.
+pub(crate) const TOGETHER_BYTES: usize = 256 << 10;
 /// A key with so many operands is folded by the next merge...
 const CHAIN_MAX: usize = 32;
 /// ...and gets no more if that fails and it has this many.
@@ -41,13 +44,38 @@ impl Move {
     }
 }
 
+/// A key of a hash keyspace that got many operands.
+pub(super) struct Crowded {
+    keyspace: KeyspaceId,
+    key: Vec<u8>,
+}
+
+/// How many moves of these sizes, one at least, are committed together.
+fn count_together(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0_usize;
+    let fit = sizes.take_while(|size| {
+        bytes = bytes.saturating_add(*size);
+        bytes <= TOGETHER_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// One frame cannot hold a copy of each of these records.
+fn is_too_large(records: &Records) -> bool {
+    let bytes = records.places().filter(|place| place.kind != PlaceKind::Tombstone).map(|place| u64::from(place.len));
+    bytes.sum::<u64>() >= limits::BATCH_BYTES_LIMIT as u64
+}
+
 fn empty() -> Slice {
     Slice::copy_from(&[])
 }
 
 impl Core {
     /// What has to be written so that no record of the key stays where it lies. Operands are folded into their base, unless
-    /// their operator fails; then all of them are written again, behind a base.
+    /// their operator fails, or is missing (rule 11); then all of them are written again, behind a base.
+    ///
+    /// # Errors
+    /// [`Error::MergeFailed`](crate::base::Error::MergeFailed) if there are more of them than one frame may have; errors of storage.
     pub fn move_of(&self, view: &View, keyspace: &Arc<KeyspaceState>, key: &[u8], records: Records) -> Result<Move> {
         let full = full_key(keyspace.record.id, key);
         let writes = match records.newest.kind {
@@ -55,6 +83,7 @@ impl Core {
             PlaceKind::Value => vec![(Kind::Put, self.record_value(view, &full, records.newest)?)],
             PlaceKind::Operand => match self.value_of_records(view, keyspace, &full, &records) {
                 Ok(Some(value)) => vec![(Kind::Put, value)],
+                Err(error) if is_too_large(&records) => return Err(error),
                 _ => self.copies(view, &full, &records)?,
             },
         };
@@ -78,43 +107,69 @@ impl Core {
     }
 
     /// Folds the operands of keys that a batch merges into, and that have many, so that chains are bounded. One look-up for each
-    /// operand.
+    /// operand. Returns the keys that get many by this batch alone: they are to be folded after it.
     ///
     /// # Errors
-    /// [`Error::MergeFailed`] if the operands of a key could not be folded again and again.
-    pub(super) fn fold_chains(&self, batch: &Batch) -> Result<()> {
+    /// [`Error::MergeFailed`](crate::base::Error::MergeFailed) if the operands of a key could not be folded again and again.
+    pub(super) fn fold_chains(&self, batch: &Batch) -> Result<Vec<Crowded>> {
         let mut index_of = batch.indexes();
+        let mut counts = BTreeMap::<(KeyspaceId, &[u8]), usize>::new();
         for operation in batch.operations().filter(|operation| operation.kind == Kind::Delta) {
             let Some(index) = index_of(operation.keyspace) else { continue };
+            if batch.len() >= CHAIN_MAX {
+                *counts.entry((operation.keyspace, operation.key)).or_default() += 1;
+            }
             let len = index.operands(operation.key);
             if len < CHAIN_MAX {
                 continue;
             }
             let Some(keyspace) = self.keyspaces.with_id(operation.keyspace) else { continue };
-            let gate = self.hash.gate.read();
-            let (view, records) = (self.published.view(), index.find(operation.key, None));
-            drop(gate);
-            let Some(records) = records else { continue };
-            let full = full_key(operation.keyspace, operation.key);
-            match self.value_of_records(&view, &keyspace, &full, &records) {
-                Ok(value) => {
-                    let writes = vec![value.map_or_else(|| (Kind::Delete, empty()), |value| (Kind::Put, value))];
-                    let key = operation.key.to_vec();
-                    self.commit_moves(&[Move { keyspace, key, records, writes }])?;
-                }
+            match self.fold_chain(&keyspace, operation.key) {
                 Err(error) if len >= CHAIN_LIMIT => return Err(error),
-                Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
+        }
+        let crowded = counts.into_iter().filter(|(_, count)| *count >= CHAIN_MAX);
+        Ok(crowded.map(|((keyspace, key), _)| Crowded { keyspace, key: key.to_vec() }).collect())
+    }
+
+    /// Folds keys after the batch that gave them many operands. If that fails, the operands stay.
+    pub(super) fn fold_crowded(&self, keys: &[Crowded]) {
+        for Crowded { keyspace, key } in keys {
+            if let Some(keyspace) = self.keyspaces.with_id(*keyspace) {
+                let _ = self.fold_chain(&keyspace, key);
+            }
+        }
+    }
+
+    fn fold_chain(&self, keyspace: &Arc<KeyspaceState>, key: &[u8]) -> Result<()> {
+        let Some(index) = &keyspace.hash else { return Ok(()) };
+        let gate = self.hash.gate.read();
+        let (view, records) = (self.published.view(), index.find(key, None));
+        drop(gate);
+        let Some(records) = records.filter(|records| records.newest.kind == PlaceKind::Operand) else { return Ok(()) };
+        let full = full_key(keyspace.record.id, key);
+        let value = self.value_of_records(&view, keyspace, &full, &records)?;
+        let writes = vec![value.map_or_else(|| (Kind::Delete, empty()), |value| (Kind::Put, value))];
+        self.commit_moves(&[Move { keyspace: keyspace.clone(), key: key.to_vec(), records, writes }])
+    }
+
+    /// Writes the records of keys that have not changed; those of one key in one frame.
+    pub fn commit_moves(&self, moves: &[Move]) -> Result<()> {
+        let mut rest = moves;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(count_together(rest.iter().map(Move::bytes)));
+            self.commit_together(now)?;
+            rest = later;
         }
         Ok(())
     }
 
-    /// Writes the records of keys that have not changed.
-    pub fn commit_moves(&self, moves: &[Move]) -> Result<()> {
+    fn commit_together(&self, moves: &[Move]) -> Result<()> {
         let mut commit = self.commit.lock();
         self.check_open()?;
         self.check_poison()?;
-        let mut batch = Batch::default();
+        let mut batch = Batch::of_moves();
         for key in moves {
             // A keyspace that was dropped has nothing to keep.
             if key.keyspace.check(self.database).is_err() {
@@ -122,7 +177,7 @@ impl Core {
             }
             // Nothing changes while the commit lock is held.
             if key.index().and_then(|index| index.find(&key.key, None)).as_ref() == Some(&key.records) {
-                key.writes.iter().for_each(|(kind, value)| batch.push(&key.keyspace, *kind, &key.key, value));
+                key.writes.iter().for_each(|(kind, value)| batch.push_copy(&key.keyspace, *kind, &key.key, value));
             }
         }
         if batch.is_empty() {
@@ -147,5 +202,31 @@ impl Core {
         for (key, tombstone) in keys {
             index.forget(key, *tombstone);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_any_size_is_committed_without_the_moves_before_it() {
+        let count = |sizes: &[usize]| count_together(sizes.iter().copied());
+        assert_eq!(count(&[1000; 400]), 262);
+        assert_eq!(count(&[1000, 2000, limits::VALUE_BYTES_LIMIT, 5]), 2);
+        assert_eq!(count(&[limits::VALUE_BYTES_LIMIT, 5]), 1);
+        assert_eq!(count(&[usize::MAX, usize::MAX]), 1);
+    }
+
+    #[test]
+    fn operands_that_one_frame_cannot_hold_stay_where_they_are() {
+        let place = |len, kind| Place { file: crate::base::FileId(1), offset: 0, len, kind };
+        let of = |count: usize| Records {
+            newest: place(1 << 28, PlaceKind::Operand),
+            older: std::iter::once(place(u32::MAX, PlaceKind::Tombstone))
+                .chain((1..count).map(|_| place(1 << 28, PlaceKind::Operand)))
+                .collect(),
+        };
+        assert!(!is_too_large(&of(3)) && is_too_large(&of(4)));
     }
 }
