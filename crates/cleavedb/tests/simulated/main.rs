@@ -21,6 +21,7 @@ mod handles;
 mod snapshots;
 mod hashed;
 mod hashed_damage;
+mod hashed_index;
 mod range_deletes;
 mod iterators;
 mod multi_get;
