@@ -45,6 +45,8 @@ struct Arguments {
 enum PlantedBug {
     /// A `Sync` write syncs only the newest log and not the logs before it.
     SyncSkipsEarlierLogs,
+    /// The manifest names a file of saved hash indexes before the records in them are durable.
+    IndexSavedBeforeSync,
 }
 
 impl Arguments {
@@ -52,6 +54,7 @@ impl Arguments {
         let mut plan = Plan::new(seed, self.operations, self.backend);
         plan.canary = self.canary.map(|bug| match bug {
             PlantedBug::SyncSkipsEarlierLogs => Canary::SyncSkipsEarlierLogs,
+            PlantedBug::IndexSavedBeforeSync => Canary::IndexSavedBeforeSync,
         });
         plan.verbose = self.verbose || self.seed.is_some();
         plan
@@ -159,6 +162,10 @@ impl Tally {
 /// The command that reproduces a failure.
 fn replay(arguments: &Arguments, seed: u64) -> String {
     let backend = format!("{:?}", arguments.backend).to_lowercase();
-    let canary = if arguments.canary.is_some() { " --canary sync-skips-earlier-logs" } else { "" };
+    let canary = match arguments.canary {
+        None => "",
+        Some(PlantedBug::SyncSkipsEarlierLogs) => " --canary sync-skips-earlier-logs",
+        Some(PlantedBug::IndexSavedBeforeSync) => " --canary index-saved-before-sync",
+    };
     format!("cleave-sim --seed {seed} --operations {} --backend {backend}{canary}", arguments.operations)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cleavedb::testing::{Canary, Tuning};
+use cleavedb::testing::{Canary, Spread, Tuning};
 use cleavedb::{Bypass, Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
@@ -166,6 +166,12 @@ impl Plan {
         let mut rng = Rng::of(self.seed, 0x7475_6e65);
         let mut tuning = Tuning::tiny();
         tuning.canary = self.canary;
+        let mut of_hashes = Rng::of(self.seed, 0x6861_7368);
+        tuning.hash_spread =
+            *of_hashes.pick(&[Spread::Even, Spread::OneShard, Spread::Deep, Spread::Deep, Spread::Few]);
+        tuning.index_save_part = *of_hashes.pick(&[0, 0, 3]);
+        tuning.hash_slack_logs = *of_hashes.pick(&[0, 0, 3]);
+        tuning.index_save_bytes = *of_hashes.pick(&[2 << 10, 16 << 10, 64 << 10]);
         let mut of_epoch = Rng::of(self.seed.wrapping_add(epoch), 0x7368_726b);
         tuning.value_compression = *of_epoch.pick(&[Compression::Lz4, Compression::None]);
         if rng.one_in(4) {

@@ -1,11 +1,14 @@
 //! Internals for tests, simulation and benchmarks of the engine. Not part of the stable API.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Db, DumpEntry, Options, Report, Result};
+use crate::hash::place::{Place, PlaceKind};
+use crate::{Db, DumpEntry, Keyspace, Options, Report, Result};
 
 pub use crate::engine::tuning::sizes::{Canary, Tuning};
+pub use crate::hash::index::Spread;
 pub use crate::io::sim::{Phase, SyncPoint};
 pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, Punched, SimDisk, Storage};
 pub use crate::sched::clock::now;
@@ -27,6 +30,37 @@ pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Resu
 /// As [`check`](crate::check), on any storage.
 pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
     options.check_on(storage, path)
+}
+
+/// One record that the index of a hash keyspace references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedRecord {
+    /// The number of its log.
+    pub file: u64,
+    /// Where it lies there.
+    pub offset: u64,
+    /// Its length; that of a tombstone is the log of the first delete.
+    pub len: u32,
+    /// It is a delete.
+    pub is_tombstone: bool,
+}
+
+/// What the index of a hash keyspace has: the records of each key, oldest first.
+pub fn indexed_records(keyspace: &Keyspace) -> BTreeMap<Vec<u8>, Vec<IndexedRecord>> {
+    let Some(index) = &keyspace.state().hash else { return BTreeMap::new() };
+    let mut keys = Vec::new();
+    let mut from = Some(0);
+    while let Some(hash) = from {
+        from = index.scan(hash, &mut |key, _| keys.push(key.to_vec()));
+    }
+    let record = |place: Place| IndexedRecord {
+        file: place.file.0,
+        offset: place.offset,
+        len: place.len,
+        is_tombstone: place.kind == PlaceKind::Tombstone,
+    };
+    let of = |key: &Vec<u8>| index.find(key, None).map_or(Vec::new(), |found| found.places().map(record).collect());
+    keys.into_iter().map(|key| (key.clone(), of(&key))).collect()
 }
 
 /// As [`dump`](crate::dump), on any storage.

@@ -10,10 +10,12 @@ use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqno};
 use crate::engine::manifest::ManifestState;
 use crate::engine::scan_lengths::ScanLengths;
+use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
 use crate::format::edit::{KeyspaceKind, KeyspaceRecord, Separation};
 use crate::format::record::HEADER_BYTES;
+use crate::hash::index::Spread;
 use crate::hash::store::HashStore;
 use crate::sched::sync::RwLock;
 
@@ -81,8 +83,9 @@ pub(crate) struct Keyspaces {
     inner: RwLock<KeyspaceMaps>,
     operators: Vec<Arc<dyn MergeOperator>>,
     database: u64,
-    /// The seed of the hashes of new indexes.
+    /// The seed of the hashes of new indexes, and what these share.
     seed: u64,
+    hash_spread: Spread,
     /// The least size of a separated value in keyspaces without an option of their own.
     separation_default: usize,
     /// No keyspace separates smaller values.
@@ -118,14 +121,16 @@ impl Keyspaces {
         mut indexes: BTreeMap<KeyspaceId, Arc<HashStore>>,
         operators: Vec<Arc<dyn MergeOperator>>,
         database: u64,
-        separation_default: usize,
+        tuning: &Tuning,
     ) -> Keyspaces {
+        let (separation_default, hash_spread) = (tuning.separation_bytes, tuning.hash_spread);
         let dropped = state.dropped.clone();
         let inner = RwLock::new(KeyspaceMaps { dropped, ..KeyspaceMaps::default() });
         let separation_min = AtomicUsize::new(separation_default.min(SEPARATION_BYTES_DEFAULT));
         let changes = AtomicU64::new(0);
         let seed = state.database;
-        let keyspaces = Keyspaces { inner, operators, database, seed, separation_default, separation_min, changes };
+        let keyspaces =
+            Keyspaces { inner, operators, database, seed, hash_spread, separation_default, separation_min, changes };
         for record in state.keyspaces.values().cloned() {
             let index = indexes.remove(&record.id);
             keyspaces.add_with(record, index);
@@ -139,7 +144,7 @@ impl Keyspaces {
     }
 
     fn add_with(&self, record: KeyspaceRecord, index: Option<Arc<HashStore>>) -> Arc<KeyspaceState> {
-        let new_index = || Arc::new(HashStore::new(self.seed, HEADER_BYTES));
+        let new_index = || Arc::new(HashStore::new(self.seed, self.hash_spread, HEADER_BYTES));
         let hash = (record.kind == KeyspaceKind::Hash).then(|| index.unwrap_or_else(new_index));
         let operator = record.operator.as_deref().and_then(|name| self.find_operator(name));
         let compression = record.compression.and_then(Compression::from_u8);

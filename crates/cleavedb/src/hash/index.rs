@@ -20,6 +20,31 @@ const SHARD_BITS: u8 = 6;
 /// Hashes a key with a seed.
 pub type Hasher = fn(&[u8], u64) -> u64;
 
+/// What the hashes of keys share. Anything but the default is for tests: few keys then split and join buckets as many would.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Nothing, but by chance.
+    #[default]
+    Even,
+    /// The bits that choose the shard.
+    OneShard,
+    /// Some more bits, so that buckets split several times before keys are apart.
+    Deep,
+    /// Nearly all: there are eight hashes, too close for a split.
+    Few,
+}
+
+impl Spread {
+    fn hasher(self) -> Hasher {
+        match self {
+            Spread::Even => xxh3_64_with_seed,
+            Spread::OneShard => |key, seed| xxh3_64_with_seed(key, seed) >> SHARD_BITS,
+            Spread::Deep => |key, seed| xxh3_64_with_seed(key, seed) >> (SHARD_BITS + 6),
+            Spread::Few => |key, seed| xxh3_64_with_seed(key, seed) & 7 << 40,
+        }
+    }
+}
+
 /// A place for each key.
 #[derive(Debug)]
 pub struct HashIndex {
@@ -32,8 +57,8 @@ pub struct HashIndex {
 
 impl HashIndex {
     /// An empty index. The seed keeps others from choosing keys with equal hashes.
-    pub fn new(seed: u64) -> HashIndex {
-        HashIndex::with_hasher(seed, xxh3_64_with_seed)
+    pub fn new(seed: u64, spread: Spread) -> HashIndex {
+        HashIndex::with_hasher(seed, spread.hasher())
     }
 
     /// An empty index with a hash function of the caller, for tests in which keys share bits.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bulk::Bulk;
-use super::index::{HashIndex, Hasher, shard_of};
+use super::index::{HashIndex, Hasher, Spread, shard_of};
 use super::place::Place;
 use crate::base::FileId;
 use crate::base::limits::KEY_BYTES_MAX;
@@ -46,7 +46,7 @@ fn assert_counted(index: &HashIndex) {
     assert!(index.count_shards().iter().all(|(kept, counted, _)| kept == counted));
     let beside_shards =
         |index: &HashIndex| index.memory_bytes() - index.count_shards().iter().map(|(kept, ..)| kept).sum::<usize>();
-    assert_eq!(beside_shards(index), beside_shards(&HashIndex::new(0)));
+    assert_eq!(beside_shards(index), beside_shards(&HashIndex::new(0, Spread::Even)));
 }
 
 /// Compares all of an index with a map.
@@ -163,7 +163,7 @@ fn a_key_that_is_there_twice_is_noticed_when_keys_are_sorted() {
 #[test]
 fn a_million_keys_take_sixteen_bytes_each_beside_their_bytes() {
     const KEYS: u64 = 1_000_000;
-    let index = HashIndex::new(1);
+    let index = HashIndex::new(1, Spread::Even);
     let mut most = 0.0_f64;
     for number in 0..KEYS {
         // Numbers of files and offsets as in a store of 2 KiB values.
@@ -194,7 +194,7 @@ fn a_million_keys_take_sixteen_bytes_each_beside_their_bytes() {
 
 #[test]
 fn updates_of_all_keys_do_not_make_the_index_larger() {
-    let index = HashIndex::new(1);
+    let index = HashIndex::new(1, Spread::Even);
     let insert = |round: u64| {
         (0..100_000_u64).for_each(|number| {
             let at = Place { file: FileId(70 + round), offset: number * 2100, len: 2080, kind: PlaceKind::Value };
@@ -209,7 +209,7 @@ fn updates_of_all_keys_do_not_make_the_index_larger() {
 
 #[test]
 fn long_keys_lie_beside_their_bucket() {
-    let index = HashIndex::new(1);
+    let index = HashIndex::new(1, Spread::Even);
     let mut model = HashMap::new();
     for number in 0..3000_u64 {
         let len = if number.is_multiple_of(10) { 1 + (number as usize * 20) % KEY_BYTES_MAX } else { 16 };
@@ -259,7 +259,7 @@ fn keys_that_share_many_bits_split_segments_and_not_the_whole_directory() {
 fn a_scan_visits_each_key_once_while_others_come_and_go() {
     for seed in 0..4 {
         simulate(seed, || {
-            let (index, key) = (Arc::new(HashIndex::new(1)), |number: u64| number.to_be_bytes());
+            let (index, key) = (Arc::new(HashIndex::new(1, Spread::Even)), |number: u64| number.to_be_bytes());
             for number in 0..4000 {
                 index.insert(&key(number), place(number));
             }

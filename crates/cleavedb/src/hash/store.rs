@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bulk::Bulk;
-use super::index::{HashIndex, shard_of};
+use super::index::{HashIndex, Spread, shard_of};
 use super::place::{Place, PlaceKind};
 use crate::base::{FileId, Seqno};
 use crate::sched::sync::{Mutex, RwLock};
@@ -90,9 +90,9 @@ pub struct HashStore {
 
 impl HashStore {
     /// An empty store. `header_bytes` is what a record takes beside its key and value.
-    pub fn new(seed: u64, header_bytes: usize) -> HashStore {
+    pub fn new(seed: u64, spread: Spread, header_bytes: usize) -> HashStore {
         HashStore {
-            index: HashIndex::new(seed),
+            index: HashIndex::new(seed, spread),
             chains: RwLock::default(),
             undo: RwLock::default(),
             files: Mutex::default(),

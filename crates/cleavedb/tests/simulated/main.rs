@@ -23,6 +23,7 @@ mod snapshots;
 mod hashed;
 mod hashed_space;
 mod hashed_damage;
+mod hashed_index;
 mod range_deletes;
 mod iterators;
 mod multi_get;

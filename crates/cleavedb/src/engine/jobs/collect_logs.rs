@@ -36,8 +36,6 @@ use crate::values::files::Entry;
 /// A log has so much that is no record, however it was written: its header, and the rest of the block at its end and at a few
 /// syncs. It does not count as garbage, or small logs would be moved for ever.
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
-/// Garbage of so many logs is always allowed.
-const SLACK_LOGS: u64 = 3;
 
 /// Due when logs were written since the last look, or a snapshot was released, and something can go.
 pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
@@ -166,7 +164,7 @@ impl Core {
             logs: &logs,
             front_bytes,
             front_live,
-            slack: SLACK_LOGS * self.settings.tuning.log_bytes_for(self.stored_bytes()),
+            slack: self.settings.tuning.hash_slack_logs * self.settings.tuning.log_bytes_for(self.stored_bytes()),
             keys: sum(HashStore::keys),
             tombstones: sum(HashStore::tombstones),
         };

@@ -15,6 +15,7 @@ use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
+use crate::engine::tuning::sizes::Canary;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::index_file::{BlockWriter, FORMAT, SavedPlace, append_end};
@@ -25,9 +26,7 @@ use crate::io::file_guard::FileGuard;
 
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// The logs behind the saved indexes are at least so many times as large as the indexes before these are saved again...
-const LOG_PART: u64 = 3;
-/// ...and a clean close leaves no more to read than this part of them.
+/// A clean close leaves no more to read than this part of the indexes.
 const CLOSE_PART: u64 = 16;
 
 /// Due while much was written since the indexes were saved.
@@ -92,7 +91,8 @@ impl SavedIndexes {
 impl Core {
     /// Indexes are saved once so many bytes were written to hash keyspaces.
     fn unsaved_bytes_max(&self) -> u64 {
-        self.settings.tuning.index_save_bytes.max(LOG_PART * self.keyspaces.index_bytes() as u64)
+        let tuning = &self.settings.tuning;
+        tuning.index_save_bytes.max(tuning.index_save_part * self.keyspaces.index_bytes() as u64)
     }
 
     /// Saves the indexes at a close, unless there is little to read behind those that are saved.
@@ -133,7 +133,10 @@ impl Core {
         let written = self.write_indexes(key);
         let bytes = written.inspect_err(|_| guard.mark_obsolete())?;
         self.background_io.note(bytes);
-        let until = self.published.seqno();
+        let until = match self.settings.tuning.canary {
+            Some(Canary::IndexSavedBeforeSync) => Seqno::ZERO,
+            _ => self.published.seqno(),
+        };
         let edit = Edit { files_added: vec![key], indexes_saved: Some((key.id, from_log)), ..Edit::default() };
         Ok(SavedIndexes { guard, until, edit, covered })
     }

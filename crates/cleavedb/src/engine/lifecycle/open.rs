@@ -96,8 +96,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let state = manifest.state();
-    let (operators, separation) = (request.operators, tuning.separation_bytes);
-    let keyspaces = Keyspaces::new(state, recovered.indexes, operators, database, separation);
+    let keyspaces = Keyspaces::new(state, recovered.indexes, request.operators, database, tuning);
     let around = ValueHome { dirs, pending_deletions: &pending_deletions, readers: &readers };
     let values = open_values(&around, state)?;
     if !read_only {

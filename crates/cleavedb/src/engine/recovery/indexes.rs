@@ -16,6 +16,7 @@ use crate::format::index_file::{
 };
 use crate::format::record::HEADER_BYTES;
 use crate::hash::bulk::Bulk;
+use crate::hash::index::Spread;
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::HashStore;
 use crate::io::{Access, File, Storage};
@@ -40,14 +41,14 @@ pub(super) struct FoundIndexes {
 }
 
 /// An empty index for each hash keyspace.
-fn empty(state: &ManifestState) -> Indexes {
+fn empty(state: &ManifestState, spread: Spread) -> Indexes {
     let hashed = state.keyspaces.values().filter(|keyspace| keyspace.kind == KeyspaceKind::Hash);
-    hashed.map(|keyspace| (keyspace.id, Arc::new(HashStore::new(state.database, HEADER_BYTES)))).collect()
+    hashed.map(|keyspace| (keyspace.id, Arc::new(HashStore::new(state.database, spread, HEADER_BYTES)))).collect()
 }
 
 /// The saved indexes, or empty ones to be filled from all logs.
-pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState) -> FoundIndexes {
-    let indexes = empty(state);
+pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, spread: Spread) -> FoundIndexes {
+    let indexes = empty(state, spread);
     if let Some((file, from_log)) = state.indexes_saved.filter(|_| !indexes.is_empty()) {
         let logs: HashSet<FileId> = state.values.indexed.iter().chain(state.logs.keys()).copied().collect();
         let mut loader = Loader { indexes: &indexes, filled: None, building: None, is_damaged: Arc::default() };
@@ -63,7 +64,7 @@ pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestS
             return FoundIndexes { indexes, from_log, were_saved: true };
         }
     }
-    FoundIndexes { indexes: empty(state), from_log: FileId(0), were_saved: false }
+    FoundIndexes { indexes: empty(state, spread), from_log: FileId(0), were_saved: false }
 }
 
 /// Puts saved keys into their indexes, those of a shard at a time, since they are saved in the order of their hashes. A second

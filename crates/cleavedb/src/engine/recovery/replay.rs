@@ -87,7 +87,7 @@ pub(crate) fn recover(
         logs_whole: &state.logs_whole,
         in_front,
         keyspaces,
-        found: find_indexes(storage, dirs, state),
+        found: find_indexes(storage, dirs, state, tuning.hash_spread),
     };
     replay.index_logs_before_front(storage, dirs, state)?;
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());

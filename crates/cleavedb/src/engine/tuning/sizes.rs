@@ -24,6 +24,7 @@ use crate::engine::tuning::settings::{ValuePlacement, ValueReordering};
 use crate::engine::tuning::tuner::{Limits, Setting};
 use crate::format::compression::Compression;
 use crate::front::index_table::IndexTable;
+use crate::hash::index::Spread;
 use crate::levels::builder::TableOptions;
 use crate::values::placement::hash::HashPlacement;
 use crate::values::placement::log::LogPlacement;
@@ -56,6 +57,8 @@ const HL0_TRIGGER_PART: usize = 4;
 pub enum Canary {
     /// A sync omits the logs before the active one, so writes acknowledged with `Sync` can be lost.
     SyncSkipsEarlierLogs,
+    /// The manifest names a file of saved hash indexes before the records in them are durable.
+    IndexSavedBeforeSync,
 }
 
 /// Internal sizes, in bytes unless stated otherwise. Not covered by semantic versioning.
@@ -92,8 +95,14 @@ pub struct Tuning {
     pub replay_bytes_max: u64,
     /// Writers that go around background work may leave this much more unflushed.
     pub redirect_bytes_max: u64,
-    /// Hash indexes are saved no sooner than after writes of this many bytes.
+    /// Hash indexes are saved no sooner than after writes of this many bytes...
     pub index_save_bytes: u64,
+    /// ...and than so many times the size of these indexes.
+    pub index_save_part: u64,
+    /// Garbage of so many logs with records of hash keyspaces is always allowed.
+    pub hash_slack_logs: u64,
+    /// What the hashes of keys in hash keyspaces share.
+    pub hash_spread: Spread,
     /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
     /// in them is not known before.
     pub unflushed_bytes_min: u64,
@@ -229,6 +238,9 @@ impl Tuning {
             replay_bytes_max: replay_bytes_max as u64,
             redirect_bytes_max: logs_bytes_max as u64 * REDIRECT_LOGS,
             index_save_bytes: replay_bytes_max as u64 / 2,
+            index_save_part: 3,
+            hash_slack_logs: 3,
+            hash_spread: Spread::Even,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
             log_bytes_min: MIB as u64,
@@ -417,6 +429,9 @@ impl Tuning {
             replay_bytes_max: 1 << 20,
             redirect_bytes_max: 4 << 20,
             index_save_bytes: 64 << 10,
+            index_save_part: 3,
+            hash_slack_logs: 3,
+            hash_spread: Spread::Even,
             unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,
             // Larger than `log_bytes`, so logs do not grow.

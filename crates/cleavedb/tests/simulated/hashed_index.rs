@@ -1,0 +1,226 @@
+//! The indexes of hash keyspaces: iteration while buckets split and join, what is made anew from logs beside what was saved, and
+//! deleted keys that are forgotten.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Tuning, indexed_records, random, spawn};
+use cleavedb::{Db, Durability, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
+
+use crate::deltas::options;
+use crate::support::{in_world, lose_power, open_with, taken, value};
+
+/// Small logs and indexes that are saved often; keys share bits of their hashes, so that few of them split and join buckets.
+fn tuning(spread: Spread) -> Tuning {
+    let mut tuning = Tuning::tiny();
+    (tuning.log_bytes, tuning.log_bytes_min) = (32 << 10, 32 << 10);
+    (tuning.index_save_bytes, tuning.index_save_part, tuning.hash_slack_logs) = (16 << 10, 0, 0);
+    tuning.close_flush_bytes = 1 << 10;
+    tuning.hash_spread = spread;
+    tuning
+}
+
+fn open(disk: &SimDisk, backend: LogBackend, spread: Spread) -> Db {
+    open_with(disk, options().log_backend(backend), tuning(spread)).unwrap()
+}
+
+fn hashed(db: &Db) -> Keyspace {
+    let create = |_| db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain"));
+    db.open_keyspace("hashed").or_else(create).unwrap()
+}
+
+fn draw(bound: usize) -> usize {
+    random(bound as u64) as usize
+}
+
+#[test]
+fn iteration_gives_each_key_once_while_writers_split_and_join_buckets() {
+    for (seed, spread) in (0..).zip([Spread::OneShard, Spread::Deep, Spread::Few]) {
+        in_world(seed, move || {
+            const STABLE: usize = 150;
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Ring, spread);
+            let keyspace = hashed(&db);
+            (0..STABLE).for_each(|number| keyspace.put(format!("stable{number}"), "old").unwrap());
+            let is_done = Arc::new(AtomicBool::new(false));
+            let writers: Vec<_> = (0..2)
+                .map(|writer| {
+                    let (keyspace, is_done) = (keyspace.clone(), is_done.clone());
+                    spawn("writer", move || {
+                        let mut round = 0;
+                        while !is_done.load(Ordering::Acquire) {
+                            // Many keys come, and then go again.
+                            let key = format!("w{writer}-{}", draw(300));
+                            match round / 150 % 2 {
+                                0 => keyspace.put(&key, value(&key, 300)).unwrap(),
+                                _ => keyspace.delete(&key).unwrap(),
+                            }
+                            keyspace.put(format!("stable{}", draw(STABLE)), "new").unwrap();
+                            round += 1;
+                        }
+                    })
+                })
+                .collect();
+            let mut rounds = 0;
+            while rounds < 25 || db.stats().hash.logs_freed < 4 {
+                rounds += 1;
+                assert!(rounds < 1000, "{:?}", db.stats().hash);
+                let mut seen = BTreeSet::new();
+                for item in keyspace.iter_unordered().unwrap() {
+                    let (key, found) = item.unwrap();
+                    match key.starts_with(b"stable") {
+                        true => assert!(&*found == b"old" || &*found == b"new"),
+                        false => assert_eq!(&found[..], value(&String::from_utf8_lossy(&key), 300)),
+                    }
+                    assert!(seen.insert(key.to_vec()), "a key came twice");
+                }
+                let stable = seen.iter().filter(|key| key.starts_with(b"stable")).count();
+                assert_eq!(stable, STABLE, "a key that is there all the time was left out");
+            }
+            is_done.store(true, Ordering::Release);
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
+    }
+}
+
+/// A copy of the disk without a usable saved index; `None` if there is no saved index.
+fn without_saved_indexes(disk: &SimDisk) -> Option<SimDisk> {
+    let is_index = |path: &PathBuf| path.extension().is_some_and(|end| end == "index");
+    let saved: Vec<_> = disk.files().into_iter().map(|(path, _)| path).filter(is_index).collect();
+    let damaged = disk.process_crash();
+    for path in &saved {
+        if damaged.read_file(path).is_some_and(|bytes| bytes.len() > 9) {
+            damaged.flip_bit(path, 9, 1);
+        }
+    }
+    (!saved.is_empty()).then_some(damaged)
+}
+
+/// The records of each key that mean something: tombstones at the beginning cover what is not there any more.
+fn meaning(records: &[IndexedRecord]) -> Vec<IndexedRecord> {
+    let is_old = |record: &&IndexedRecord| record.is_tombstone;
+    let all: Vec<_> = records.iter().collect();
+    let covered = all.iter().take_while(|record| is_old(record)).count();
+    all[covered..].iter().map(|record| **record).collect()
+}
+
+/// Opens the image without changing anything, and returns what the index has.
+fn look(image: &SimDisk, spread: Spread) -> Option<(Db, Keyspace)> {
+    let db =
+        testing::open(Arc::new(image.clone()), Path::new("/db"), options().read_only(true), tuning(spread)).unwrap();
+    let keyspace = db.open_keyspace("hashed").ok()?;
+    Some((db, keyspace))
+}
+
+#[test]
+fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
+    for (seed, spread) in (0..).zip([Spread::Deep, Spread::Even, Spread::OneShard]) {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let backend = if seed == 1 { LogBackend::Plain } else { LogBackend::Ring };
+            let db = open(&disk, backend, spread);
+            let keyspace = hashed(&db);
+            let images = lose_power(&disk);
+            for _ in 0..500 {
+                let mut batch = WriteBatch::new();
+                for _ in 0..1 + draw(3) {
+                    let key = format!("{:03}", draw(140));
+                    match draw(8) {
+                        0..=1 => batch.delete(&keyspace, &key),
+                        2..=3 => batch.merge(&keyspace, &key, draw(1000).to_string()),
+                        _ => batch.put(&keyspace, &key, value("put", 1 + draw(900))),
+                    }
+                }
+                db.write(batch).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            let stats = db.stats().hash;
+            assert!(stats.saves > 2 && stats.logs_freed > 2, "{stats:?}");
+            let images = taken(&disk, &images);
+            let step = images.len().div_ceil(25);
+            let mut compared = 0;
+            for image in images.iter().step_by(step).chain([&disk.process_crash()]) {
+                let Some(damaged) = without_saved_indexes(image) else { continue };
+                let (Some(by_file), Some(by_logs)) = (look(image, spread), look(&damaged, spread)) else { continue };
+                let (saved, made) = (indexed_records(&by_file.1), indexed_records(&by_logs.1));
+                for (key, records) in &saved {
+                    let made = made.get(key).map_or(&[][..], |made| made);
+                    let (found, wanted) = (meaning(made), meaning(records));
+                    assert_eq!(found, wanted, "{}", key.escape_ascii());
+                    // A tombstone that is there in both lies at the same place, and is not forgotten earlier.
+                    if let ([made], [saved]) = (made, &records[..])
+                        && made.is_tombstone
+                    {
+                        assert_eq!((made.file, made.offset), (saved.file, saved.offset));
+                        assert!(made.len >= saved.len, "a log in which the delete was first may be gone, others not");
+                    }
+                    compared += records.len();
+                }
+                let unknown =
+                    made.iter().filter(|(key, records)| !saved.contains_key(*key) && !meaning(records).is_empty());
+                assert_eq!(unknown.count(), 0);
+            }
+            assert!(compared > 1000, "{compared}");
+        });
+    }
+}
+
+#[test]
+fn a_deleted_key_that_was_forgotten_does_not_come_back_after_a_crash_whatever_is_left_of_the_saved_index() {
+    for seed in 0..3 {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Ring, Spread::Deep);
+            let keyspace = hashed(&db);
+            let fill = |count: usize| {
+                for _ in 0..count {
+                    keyspace.put(format!("changes{}", draw(12)), value("changes", 900)).unwrap();
+                }
+            };
+            let keys: Vec<String> = (0..10).map(|number| format!("key{number}")).collect();
+            for key in &keys {
+                keyspace.put(key, "old").unwrap();
+                fill(12);
+            }
+            db.wait_for_background().unwrap();
+            for key in &keys {
+                keyspace.delete(key).unwrap();
+                fill(6);
+            }
+            keyspace.put_with("durable", "all deletes", Durability::Sync).unwrap();
+            assert!(db.stats().hash.tombstones > 0, "older logs have records of the keys");
+            let images = lose_power(&disk);
+            for _ in 0..40 {
+                fill(12);
+                if db.stats().hash.tombstones == 0 {
+                    break;
+                }
+            }
+            db.wait_for_background().unwrap();
+            assert_eq!(db.stats().hash.tombstones, 0, "{:?}", db.stats().hash);
+            // They are forgotten; what follows has crashes of its own.
+            fill(40);
+            db.flush().unwrap();
+            let images = taken(&disk, &images);
+            let step = images.len().div_ceil(25);
+            for image in images.iter().step_by(step).chain([&disk.process_crash()]) {
+                let damaged = without_saved_indexes(image).unwrap_or_else(|| image.process_crash());
+                for image in [image, &damaged] {
+                    let db = open(image, LogBackend::Ring, Spread::Deep);
+                    let keyspace = hashed(&db);
+                    assert!(keyspace.get("durable").unwrap().is_some());
+                    for key in &keys {
+                        assert_eq!(keyspace.get(key).unwrap().as_deref(), None, "{key} came back");
+                    }
+                    // Nor when the logs of today have gone.
+                    (0..60)
+                        .for_each(|number| keyspace.put(format!("changes{}", number % 12), value("c", 900)).unwrap());
+                    db.wait_for_background().unwrap();
+                    assert!(keys.iter().all(|key| keyspace.get(key).unwrap().is_none()));
+                }
+            }
+        });
+    }
+}
