@@ -133,7 +133,7 @@ pub struct Tiers {
     /// The sets of runs, separated by commas
     #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "phases")]
     pub sets: Vec<TierSet>,
-    /// Run small sizes, once: 200,000 records, phases of at most 3 s
+    /// Run small sizes, once: 200,000 records, 32 MiB of memory, phases of at most 3 s
     #[arg(long)]
     pub quick: bool,
     /// The engines of the sets `phases` and `open`, separated by commas
@@ -155,9 +155,9 @@ pub struct Tiers {
     /// End the updates after --phase-seconds, too, and in the set `open` also the load
     #[arg(long)]
     pub limit_updates: bool,
-    /// Memory budget of each engine for write buffers and caches together
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = size::parse)]
-    pub memory: u64,
+    /// Memory budget of each engine for write buffers and caches together. Default: 256 MiB
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
     /// Without --slow: bytes per second, in each direction, of the device that is created for the slow tier
     #[arg(long, value_name = "B", default_value = "400M", value_parser = size::parse, conflicts_with = "slow")]
     pub bandwidth: u64,

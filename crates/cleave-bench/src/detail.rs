@@ -44,7 +44,7 @@ const TABLES: [Table; 8] = [
     },
     Table {
         title: "Scheduling; IMTN: runs of a merge, DFTS: bytes of a flush",
-        columns: &["setting", "first", "max", "last", "changes"],
+        columns: &["setting", "first", "min", "median", "max", "last", "changes", "over time"],
         rows: settings,
     },
     Table {
@@ -131,8 +131,13 @@ fn settings(outcome: &Outcome) -> Vec<Vec<String>> {
     let row = |name: &str, value: fn(Setting) -> u64, is_bytes: bool| {
         let text = |number| if is_bytes { size::human(number) } else { number.to_string() };
         let changes = tuning.changes_of(value).to_string();
-        let figures = [tuning.first, tuning.max, tuning.last].map(|setting| text(value(setting)));
-        [&[name.to_owned()], &figures[..], &[changes]].concat()
+        let per_second: Vec<u64> = tuning.per_second.iter().copied().map(value).collect();
+        let mut sorted = per_second.clone();
+        sorted.push(value(tuning.first));
+        sorted.sort_unstable();
+        let (min, median) = (sorted[0], sorted[sorted.len() / 2]);
+        let figures = [value(tuning.first), min, median, value(tuning.max), value(tuning.last)].map(text);
+        [&[name.to_owned()], &figures[..], &[changes, curve(&per_second)]].concat()
     };
     vec![
         row("IMTN", |setting| setting.merge_runs, false),
@@ -160,4 +165,33 @@ fn moved(outcome: &Outcome) -> Vec<Vec<String>> {
         vec![words.to_owned(), job.records.to_string(), a_record, a_byte]
     };
     jobs::moving(&outcome.jobs).map(row).collect()
+}
+
+/// The heights of a curve, lowest first.
+const HEIGHTS: [char; 8] =
+    ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+/// The most characters of a curve.
+const CURVE: usize = 40;
+
+/// `values` over time, from 0 to their maximum; each character is the highest of as many of them as fit.
+fn curve(values: &[u64]) -> String {
+    let max = values.iter().copied().max().unwrap_or(0).max(1);
+    let highest = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
+    let height =
+        |value: u64| HEIGHTS[((value * HEIGHTS.len() as u64).div_ceil(max) as usize).clamp(1, HEIGHTS.len()) - 1];
+    values.chunks(values.len().div_ceil(CURVE).max(1)).map(|part| height(highest(part))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_fits_its_line_and_has_the_height_of_its_values() {
+        assert_eq!(curve(&[2, 2, 4, 16, 8]), "\u{2581}\u{2581}\u{2582}\u{2588}\u{2584}");
+        assert_eq!(curve(&[]), "");
+        assert_eq!(curve(&[0, 0]), "\u{2581}\u{2581}");
+        let long: Vec<u64> = (1..=100).collect();
+        assert!(curve(&long).chars().count() <= CURVE && curve(&long).ends_with('\u{2588}'));
+    }
 }

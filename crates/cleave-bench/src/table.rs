@@ -117,7 +117,7 @@ pub fn is_settle(outcome: &Outcome) -> bool {
 
 /// Prints rows of equal length, the first `texts` columns left-aligned.
 pub fn grid(rows: &[Vec<String>], texts: usize, out: &mut dyn Write) -> io::Result<()> {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     for row in rows {
         let mut line = String::new();

@@ -57,6 +57,8 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
     assert!(runs.iter().all(|run| options(run, "slow").is_null() || options(run, "fast_bytes") == 64 << 20));
     assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "threads") == 4), 1);
     assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "rate").is_number()), 2);
+    assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "background_threads") == 8), 1);
+    assert_eq!(count(&|run| run["engine"] == "cleave" && run["workload"] == "ycsb-d"), 3);
     for words in [
         "machine: ",
         "slow tier: a plain directory, not throttled",
@@ -65,6 +67,10 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
         "two tiers against the slow one: load: cleave",
         "load: highest IMTN: cleave 2.00 runs",
         "waits for a machine of 16 cores",
+        "waits for persistent memory",
+        "five times the data: load: cleave",
+        "ADOC's scheduler: insert",
+        "over time",
         "measured",
         "ratio",
         "insert: cleave",

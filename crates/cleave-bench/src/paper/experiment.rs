@@ -123,10 +123,14 @@ pub struct Spec {
     pub scan_bytes: Option<u64>,
     /// Client threads.
     pub threads: u64,
+    /// Threads for background work.
+    pub background_threads: usize,
     /// Writes of a commit.
     pub batch: u64,
     /// Only this part of the paper's records.
     pub fewer: u64,
+    /// Multiple of the paper's data, in the same memory.
+    pub larger: u64,
     /// Bytes of data for each byte of memory, if not those of the paper.
     pub data_per_memory: Option<u64>,
     /// Whether the store is killed and reopened afterwards.
@@ -154,8 +158,10 @@ impl Spec {
             field_size: None,
             scan_bytes: None,
             threads: 1,
+            background_threads: 4,
             batch: 1,
             fewer: 1,
+            larger: 1,
             data_per_memory: None,
             recover: false,
             open_percent: None,

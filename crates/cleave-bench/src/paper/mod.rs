@@ -28,7 +28,7 @@ use crate::peak::PeakShare;
 use crate::plan::{Places, Shape};
 use crate::result::Outcome;
 use crate::size::Lengths;
-use crate::tiers::places::{Throttle, Tiers};
+use crate::tiers::places::{Throttle, Tiers, fast_bytes};
 use crate::{detail, engines, machine, scratch, suite, table};
 
 /// The definition of a paper.
@@ -142,8 +142,14 @@ impl Paper {
         let data = self.data_at(args.scale);
         let is_slow_only = spec.variant.is_some_and(|variant| variant.slow_only);
         let places = if is_slow_only { Tiers::slow_only(places) } else { places.clone() };
+        let places = match (self.fast_percent, spec.larger, args.places.fast_bytes) {
+            (Some(percent), 2.., None) if places.fast.is_some() => {
+                Places { fast_bytes: Some(fast_bytes(data * spec.larger, percent)), ..places }
+            }
+            _ => places,
+        };
         let record_bytes = (self.key_size + spec.value_size.mean()) as u64;
-        let records = (data / record_bytes / spec.fewer).max(100);
+        let records = (data * spec.larger / record_bytes / spec.fewer).max(100);
         let data_per_memory = spec.data_per_memory.unwrap_or(self.data_per_memory);
         let memory = args.memory.unwrap_or((data / spec.fewer / data_per_memory).max(MEMORY_MIN)) * spec.memory;
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
@@ -163,7 +169,7 @@ impl Paper {
             threads: spec.threads,
             batch: spec.batch,
             memory,
-            background_threads: 4,
+            background_threads: spec.background_threads,
             cleave: options(args.cleave.as_ref(), spec.variant),
             recover: spec.recover,
             field_size: spec.field_size.or(args.field_size),

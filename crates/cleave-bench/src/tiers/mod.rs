@@ -24,6 +24,8 @@ const FAST_PERCENT: u64 = 10;
 const THREADS: (u64, usize) = (2, 4);
 /// The longest phase in seconds, and with `--quick`.
 const PHASE_S: [f64; 2] = [15.0, 3.0];
+/// The memory budget, and with `--quick`, where it is also much smaller than the data.
+const MEMORY: [u64; 2] = [256 << 20, 32 << 20];
 /// The rate of open loops.
 const OPEN_PERCENT: f64 = 70.0;
 
@@ -31,6 +33,7 @@ const OPEN_PERCENT: f64 = 70.0;
 struct Sizes {
     /// Records of `phases` and `open`, and of `settings`.
     records: [u64; 2],
+    memory: u64,
     phase_s: f64,
     limit_updates: bool,
     repeat: u64,
@@ -44,6 +47,7 @@ impl Sizes {
         };
         Sizes {
             records: args.records.map_or(records, |records| [records; 2]),
+            memory: args.memory.unwrap_or(MEMORY[usize::from(args.quick)]),
             phase_s: args.phase_seconds.unwrap_or(phase_s),
             limit_updates: args.limit_updates || args.quick,
             repeat: args.repeat.unwrap_or(repeat),
@@ -51,12 +55,12 @@ impl Sizes {
     }
 
     /// What all runs have in common.
-    fn shape(&self, records: u64, args: &args::Tiers) -> Shape {
+    fn shape(&self, records: u64) -> Shape {
         let (threads, background_threads) = THREADS;
         Shape {
             threads,
             background_threads,
-            memory: args.memory,
+            memory: self.memory,
             phase_seconds: Some(self.phase_s),
             limit_updates: self.limit_updates,
             ..Shape::new(records)
@@ -65,13 +69,13 @@ impl Sizes {
 
     /// The phases on all engines.
     fn phases(&self, args: &args::Tiers, places: &Places) -> Run {
-        let shape = Shape { phases: Some(args.phases.clone()), rounds: Some(1), ..self.shape(self.records[0], args) };
+        let shape = Shape { phases: Some(args.phases.clone()), rounds: Some(1), ..self.shape(self.records[0]) };
         of(args.engine.clone(), &[SUSTAINED], shape, places)
     }
 
     /// Open loops on all engines.
     fn open(&self, args: &args::Tiers, places: &Places) -> Run {
-        let shape = self.shape(self.records[0], args);
+        let shape = self.shape(self.records[0]);
         let phase_seconds = shape.phase_seconds.filter(|_| self.limit_updates);
         let shape = Shape { right_away: true, phase_seconds, ..shape };
         let rate_of = Some(PeakShare::of_rocksdb(OPEN_PERCENT, &args.engine));
@@ -98,7 +102,7 @@ pub fn run(args: &args::Tiers, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "machine: {}; commit {}", machine::describe(), machine::COMMIT).map_err(because())?;
     for set in &args.sets {
         let records = sizes.records[usize::from(*set == TierSet::Settings)];
-        let shape = sizes.shape(records, args);
+        let shape = sizes.shape(records);
         shape.check()?;
         let data = records * (shape.key_size.mean() + shape.value_size.mean()) as u64;
         let throttle = Throttle { bandwidth: args.bandwidth, iops: args.iops };
@@ -108,7 +112,7 @@ pub fn run(args: &args::Tiers, out: &mut dyn Write) -> Result<()> {
         let outcomes = match set {
             TierSet::Phases => results.repeat(&sizes, &sizes.phases(args, &tiers.places), THROUGHPUT, out)?,
             TierSet::Open => results.repeat(&sizes, &sizes.open(args, &tiers.places), LATENCY_P99, out)?,
-            TierSet::Settings => tuner::sweep(&sizes, args, &tiers.places, &results, out)?,
+            TierSet::Settings => tuner::sweep(&sizes, &tiers.places, &results, out)?,
         };
         results.earlier.extend(outcomes);
     }

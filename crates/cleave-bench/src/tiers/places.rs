@@ -63,9 +63,9 @@ impl Tiers {
             false => "slow tier: a plain directory, not throttled".to_owned(),
         });
         notes.extend(shared_note(&fast, &slow));
-        let share = data / 100 * fast_percent;
-        let fast_bytes = asked.fast_bytes.unwrap_or_else(|| share.max(FAST_BYTES_MIN));
-        notes.push(fast_note(fast_bytes, data, asked.fast_bytes.is_none() && share < FAST_BYTES_MIN));
+        let fast_bytes = asked.fast_bytes.unwrap_or_else(|| self::fast_bytes(data, fast_percent));
+        let is_raised = asked.fast_bytes.is_none() && data / 100 * fast_percent < FAST_BYTES_MIN;
+        notes.push(fast_note(fast_bytes, data, is_raised));
         let places = Places {
             fast: Some(fast),
             fast_bytes: Some(fast_bytes),
@@ -80,6 +80,11 @@ impl Tiers {
     pub fn slow_only(places: &Places) -> Places {
         Places { dir: places.slow.clone(), fast: None, fast_bytes: None, slow: None, ..places.clone() }
     }
+}
+
+/// Bytes of a fast tier of `percent` percent of the data: at least what CleaveDB needs.
+pub fn fast_bytes(data: u64, percent: u64) -> u64 {
+    (data / 100 * percent).max(FAST_BYTES_MIN)
 }
 
 /// Creates the slow directory, on a throttled device if possible. Returns why it is not on one.

@@ -5,7 +5,7 @@ use std::io::Write;
 use super::figures::middle;
 use super::places::Tiers;
 use super::{Results, Sizes, of};
-use crate::args::{self, Run};
+use crate::args::Run;
 use crate::engine::{INLINE, OURS};
 use crate::failure::{Failure, Result};
 use crate::label::VARIANT;
@@ -35,16 +35,10 @@ struct Row {
 }
 
 /// Runs the cases with each choice and prints their throughput. Returns the median runs.
-pub fn sweep(
-    sizes: &Sizes,
-    args: &args::Tiers,
-    places: &Places,
-    results: &Results<'_>,
-    out: &mut dyn Write,
-) -> Result<Vec<Outcome>> {
+pub fn sweep(sizes: &Sizes, places: &Places, results: &Results<'_>, out: &mut dyn Write) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = Vec::new();
-    for Case { name, run } in cases(sizes, args, places) {
-        let choices = choices(args.memory);
+    for Case { name, run } in cases(sizes, places) {
+        let choices = choices(sizes.memory);
         // For each choice the phases of each repeat.
         let mut runs: Vec<Vec<Vec<Outcome>>> = vec![Vec::new(); choices.len()];
         for _ in 0..sizes.repeat {
@@ -72,14 +66,14 @@ pub fn sweep(
     Ok(outcomes)
 }
 
-fn cases(sizes: &Sizes, args: &args::Tiers, places: &Places) -> [Case; 3] {
+fn cases(sizes: &Sizes, places: &Places) -> [Case; 3] {
     let one = Tiers::slow_only(places);
     let case = |name, engine: &str, records, value_size, places: &Places| {
         let shape = Shape {
             phases: Some("load,update".to_owned()),
             rounds: Some(1),
             value_size: Lengths::Fixed(value_size),
-            ..sizes.shape(records, args)
+            ..sizes.shape(records)
         };
         Case { name, run: of(vec![engine.to_owned()], &[SUSTAINED], shape, places) }
     };
