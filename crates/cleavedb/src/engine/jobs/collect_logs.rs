@@ -14,6 +14,7 @@ use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::hashed::{IndexedFiles, place_of};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
@@ -40,7 +41,7 @@ const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
 const SLACK_LOGS: u64 = 3;
 
 /// Due when logs were written since the last look, or a snapshot was released, and something can go.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
 
 /// Frees logs, or empties one, but for those that could not be read.
 struct CollectLogs {

@@ -16,6 +16,7 @@ use crate::deltas::policy::{BucketFigures, Upkeep, choose, wait_units};
 use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_directory, discard_rejected_segment};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::operands::Operands;
@@ -31,7 +32,7 @@ use crate::format::interval::separator;
 use crate::levels::table::Table;
 
 /// Due when a bucket is full or crowded, when segments hold much that no bucket uses, or when buckets are no longer wanted.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Room, duties: &[Duty::All], next };
 
 /// Lists for the operand cache take at most this part of the memory for jobs until they are published.
 const LISTS_PART: usize = 16;
