@@ -102,8 +102,10 @@ impl Profile {
 pub(crate) enum Worker {
     /// The thread that serves the front, also at yield points within other jobs.
     First,
-    /// Any other.
+    /// Any other of the pool, or a caller.
     Other,
+    /// One of those beside the pool, each with duties of its own.
+    Beside,
 }
 
 /// A running job that other threads may help with.
@@ -132,6 +134,8 @@ pub(crate) struct RunningJob {
     pub owner: Owner,
     /// Number of threads that work on it.
     pub threads: usize,
+    /// A thread beside the pool runs it.
+    pub is_beside: bool,
     /// Set if the job has more than one subtask.
     pub shared: Option<Arc<dyn SharedJob>>,
 }
@@ -158,6 +162,8 @@ pub(crate) struct WorkState {
     activity: Activity,
     /// The running jobs, in the order in which they began.
     running: Vec<RunningJob>,
+    /// Those that the first thread works on: each was begun at a yield point of the one before.
+    of_first: Vec<u64>,
     /// Number of jobs begun so far.
     begun: u64,
     /// When the last mandatory job ended, or the threads were started.
@@ -237,7 +243,14 @@ impl WorkState {
             self.note(ActivityChange::MandatoryWorkBegins);
         }
         self.is_done &= owner == Owner::Writer;
-        self.running.push(RunningJob { number: self.begun, profile, owner, threads: 1, shared: None });
+        self.running.push(RunningJob {
+            number: self.begun,
+            profile,
+            owner,
+            threads: 1,
+            is_beside: false,
+            shared: None,
+        });
         self.begun
     }
 
@@ -253,6 +266,36 @@ impl WorkState {
         if let Some(job) = self.running.iter_mut().find(|job| job.number == number) {
             job.threads -= 1;
         }
+    }
+
+    /// Notes which thread works on a job.
+    pub fn enter(&mut self, number: u64, worker: Worker) {
+        match worker {
+            Worker::First => self.of_first.push(number),
+            Worker::Beside => {
+                self.running.iter_mut().filter(|job| job.number == number).for_each(|job| job.is_beside = true)
+            }
+            Worker::Other => {}
+        }
+    }
+
+    /// Notes that the thread has stopped working on the job that it entered last.
+    pub fn exit(&mut self, worker: Worker) {
+        if worker == Worker::First {
+            self.of_first.pop();
+        }
+    }
+
+    /// The resources that running jobs of the pool and of callers bind. A job binds nothing while its only thread is the first
+    /// one and serves the front; with `yields`, the first thread asks at a yield point.
+    pub fn bound(&self, yields: bool) -> Vec<Bound> {
+        let served = self.of_first.len().saturating_sub(usize::from(!yields));
+        let suspended = &self.of_first[..served];
+        let works = |job: &&RunningJob| {
+            let away = suspended.iter().filter(|number| **number == job.number).count();
+            job.owner != Owner::Writer && !job.is_beside && job.threads > away
+        };
+        self.running.iter().filter(works).flat_map(|job| job.profile.binds).copied().collect()
     }
 
     /// Lets other threads help with a job from now on.
@@ -526,6 +569,32 @@ mod tests {
         state.end(second, &Ok(()), Duration::ZERO);
         assert!(!state.has_jobs() && !state.has_callers());
         assert_eq!((state.compacting_threads(), state.begun()), (0, 2));
+    }
+
+    #[test]
+    fn a_job_binds_its_resources_while_a_thread_of_the_pool_works_on_it() {
+        let mut state = WorkState::default();
+        let begin = |state: &mut WorkState, id, binds: &'static [Bound], worker| {
+            let number = state.begin(Profile { binds, ..profile(Class::Mandatory, table(id)) }, Owner::Background);
+            state.enter(number, worker);
+            number
+        };
+        let compaction = begin(&mut state, 1, &[Bound::Cpu, Bound::ReadSlow], Worker::First);
+        begin(&mut state, 2, &[Bound::WriteFast], Worker::Beside);
+        assert_eq!((state.bound(false), state.bound(true)), (vec![Bound::Cpu, Bound::ReadSlow], vec![]));
+        // The first thread serves the front at a yield point.
+        let flush = begin(&mut state, 3, &[Bound::WriteSlow], Worker::First);
+        assert_eq!((state.bound(false), state.bound(true)), (vec![Bound::WriteSlow], vec![]));
+        // Another thread helps with the compaction meanwhile.
+        state.join(compaction);
+        state.enter(compaction, Worker::Other);
+        assert_eq!(state.bound(false), [Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow]);
+        state.end(flush, &Ok(()), Duration::ZERO);
+        state.exit(Worker::First);
+        assert_eq!(state.bound(true), [Bound::Cpu, Bound::ReadSlow]);
+        state.leave(compaction);
+        state.exit(Worker::Other);
+        assert_eq!((state.bound(true), state.bound(false).len()), (vec![], 2));
     }
 
     #[test]

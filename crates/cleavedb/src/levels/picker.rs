@@ -24,6 +24,10 @@ const IDLE_BELOW_MAX: u64 = 4;
 const NEEDLESS_ONE_IN: u64 = 8;
 /// A table is compacted for its deletes alone only if it is at least this fraction of the target of HL1.
 const DELETES_WORTH_PART: u64 = 64;
+/// How full HL0 is counts this many halves of how full another level is.
+const HL0_WEIGHT_HALVES: u64 = 3;
+/// A level is far behind from this many times its target on.
+const FAR_BEHIND: u64 = 2;
 /// The tables of HL0 are small if they hold less than this fraction of the bytes of HL1.
 const HL0_SMALL_PART: u64 = 6;
 
@@ -253,14 +257,24 @@ impl<'a> Figures<'a> {
         })
     }
 
-    /// The first possible job for the levels over their targets, worst first.
+    /// True if a level holds so much more than its target that what is merged into it pays for it.
+    pub fn is_far_behind(&self, level: usize) -> bool {
+        self.score(level) >= FAR_BEHIND * 1000
+    }
+
+    /// The first possible job for the levels over their targets, worst first; HL0 counts more, since writers wait for it, but not
+    /// so much that the level below it grows without an end.
     fn relieve_pressure(&self) -> Option<Choice> {
-        let mut scores: Vec<(u64, usize)> =
-            (0..self.levels.len() - 1).map(|level| (self.score(level), level)).collect();
+        let scores = (0..self.levels.len() - 1).map(|level| (self.score(level), level));
+        let weighted = |(score, level): (u64, usize)| match level {
+            0 => (score.saturating_mul(HL0_WEIGHT_HALVES) / 2, level),
+            _ => (score, level),
+        };
+        let mut scores: Vec<(u64, usize)> = scores.filter(|&(score, _)| score >= 1000).map(weighted).collect();
         // On a tie the upper level goes first: relieving it makes reads cheaper.
         scores.sort_by_key(|&(score, level)| (std::cmp::Reverse(score), level));
         let mut hl0_waits = false;
-        for (_, level) in scores.into_iter().filter(|&(score, _)| score >= 1000) {
+        for (_, level) in scores {
             let chosen = match level {
                 0 => self.compact_hl0(),
                 // If HL0 waits for a job below it, no other job may start in its way.

@@ -179,6 +179,9 @@ fn the_level_most_over_its_target_is_compacted_first() {
     let hl2 = ["4 a-b 10", "5 d-e 10"];
     assert_eq!(case(&[&hl0, &["1 a-c 90", "2 d-e 100"], &hl2]).choice(), "compact 2 of 1 with 5 of 2");
     assert_eq!(case(&[&hl0, &["1 a-c 40", "2 d-e 40"], &hl2]).choice(), "compact 9,8,7,6 of 0 with 1,2 of 1");
+    // Writers wait for HL0: a level goes before it only if it is half as much again over its target, by tables here.
+    assert_eq!(case(&[&hl0, &["1 a-c 70", "2 d-e 79"], &hl2]).choice(), "compact 9,8,7,6 of 0 with 1,2 of 1");
+    assert_eq!(case(&[&hl0, &["1 a-c 70", "2 d-e 81"], &hl2]).choice(), "compact 2 of 1 with 5 of 2");
     // If no job is possible for the fullest level, the next one is compacted.
     assert_eq!(
         case(&[&hl0, &["1 a-c 90", "2 d-e 140"], &["5 a-f 10 busy"]]).choice(),
@@ -194,8 +197,8 @@ fn no_job_starts_in_a_range_that_a_waiting_hl0_compaction_will_write() {
     // table 1 not.
     assert_eq!(case(&[&hl0, hl1]).choice(), "move 1 from 1 to 2");
     assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 120"]]).choice(), "nothing");
-    // If HL1 is further over its target, it goes first.
-    assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 190"]]).choice(), "move 3 from 1 to 2");
+    // If HL1 is much further over its target, it goes first.
+    assert_eq!(case(&[&hl0, &["2 c-d 60 busy", "3 e-g 230"]]).choice(), "move 3 from 1 to 2");
 }
 
 #[test]
@@ -403,4 +406,10 @@ fn an_idle_engine_compacts_hl0_unless_much_more_lies_below() {
     assert_eq!(ask(&[&["9 a-m 10"], &["7 a-z 41"]], &[9]), "nothing");
     assert_eq!(ask(&[&["9 a-m 10", "8 c-z 10 busy"]], &[]), "nothing");
     assert_eq!(ask(&[&["9 a-m 10"], &["7 a-b 20", "6 c-d 20"]], &[6]), "compact 6 of 1 with  of 1");
+}
+
+#[test]
+fn a_level_is_far_behind_at_twice_its_target() {
+    let behind = |size: &str| case(&[&[], &[&format!("1 a-c {size}")]]).with(|figures| figures.is_far_behind(1));
+    assert_eq!([behind("199"), behind("200"), behind("300 busy")], [false, true, false]);
 }

@@ -9,7 +9,7 @@ use cleavedb::testing::{self, SimDisk, Tuning, random, spawn};
 use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, LogBackend, MergeOperator, Options, WriteBatch};
 
 use crate::deltas::options;
-use crate::support::{open_with, value, with_each_log};
+use crate::support::{in_world, open_with, value, with_each_log};
 
 const LOG_BYTES: u64 = 64 << 10;
 

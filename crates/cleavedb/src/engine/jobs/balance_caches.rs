@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -14,6 +15,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 /// Due when enough look-ups have missed recently evicted entries: it depends on demand, not on time. A reader that
 /// notices this wakes the thread, which also checks whenever it wakes for another reason.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
     duties: &[Duty::Logs],
     next: |core, _, _| if core.caches_want_balance() { JobKind::begin(BalanceCaches) } else { None },
 };

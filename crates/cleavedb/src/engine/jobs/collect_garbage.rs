@@ -8,6 +8,7 @@ use crate::base::{FileId, Result, Seqno};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
@@ -23,6 +24,7 @@ const LITTLE_PART: u64 = 2;
 
 /// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Garbage,
     duties: &[Duty::Values],
     next: |core, state, _| {
         let due = |class, idle| Some((class, victims(core, state, idle)?));

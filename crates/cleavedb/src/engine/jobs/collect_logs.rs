@@ -16,6 +16,7 @@ use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::hashed::{IndexedFiles, place_of};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
@@ -38,7 +39,7 @@ use crate::values::files::Entry;
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
 
 /// Due when logs were written since the last look, or a snapshot was released, and something can go.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
 
 /// Frees logs, or empties one, but for those that could not be read.
 struct CollectLogs {

@@ -16,6 +16,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::collection::remove_unreferenced;
 use crate::engine::jobs::folded_values::{FoldWriter, FoldedExtents, FoldedValues, is_worth_folding};
@@ -49,18 +50,20 @@ const SUBTASK_PART: u64 = 4;
 
 /// Due whenever the picker chooses a compaction.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
     duties: &[Duty::All],
-    next: |core, state, look| if is_first(core, state) { None } else { next(core, state, look) },
+    next: |core, state, look| if may_be_urgent(core, state) { None } else { next(core, state, look) },
 };
 
-/// As above, but before all other jobs while no thread compacts: constant writes keep the front busy, and HL0 would
+/// As above while no thread compacts: what writers wait for is urgent then. Constant writes keep the front busy, and HL0 would
 /// fill up meanwhile. On a full slow tier the front comes first: it needs less space, and writers stop without it.
 pub(crate) const KIND_WHILE_NONE_RUNS: JobKind = JobKind {
+    priority: Priority::Urgent,
     duties: &[Duty::All],
-    next: |core, state, look| if is_first(core, state) { next(core, state, look) } else { None },
+    next: |core, state, look| if may_be_urgent(core, state) { next(core, state, look) } else { None },
 };
 
-fn is_first(core: &Core, state: &WorkState) -> bool {
+fn may_be_urgent(core: &Core, state: &WorkState) -> bool {
     !state.shortages.any_on(core.dirs.slow_tier()) && state.compacting_threads() == 0
 }
 
@@ -68,22 +71,49 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     if !state.shortages.may_try_on(Need::Compaction, Tier::Fast, look.now) {
         return None;
     }
-    let choice = core.choose_with(state, &state.quarantined, |figures| Some(choose(figures)))?;
+    let mut priority = Priority::Order;
+    let choice = core.choose_with(state, &state.quarantined, |figures| {
+        let choice = choose(figures);
+        priority = priority_of(&choice, figures);
+        Some(choice)
+    })?;
     // To drop or move tables only the manifest is written.
     let needs_slow = matches!(choice, Choice::Compact(_));
     if needs_slow && !state.shortages.may_try_on(Need::Compaction, core.dirs.slow_tier(), look.now) {
         return None;
     }
-    (choice != Choice::Nothing).then(|| JobKind::begin(Compaction(choice))).flatten()
+    if may_be_urgent(core, state) && matches!(priority, Priority::Room | Priority::Hl0) {
+        priority = Priority::Urgent;
+    }
+    (choice != Choice::Nothing).then(|| JobKind::begin(Compaction { choice, priority })).flatten()
+}
+
+/// How much depends on a choice of the picker.
+fn priority_of(choice: &Choice, figures: &Figures<'_>) -> Priority {
+    match choice {
+        Choice::Drop { .. } => Priority::Room,
+        Choice::Compact(compact) if compact.is_idle_compaction => Priority::Order,
+        Choice::Compact(_) if figures.uncovers => Priority::Room,
+        Choice::Compact(compact) if compact.from == compact.to => Priority::Garbage,
+        Choice::Move { from: level, .. } | Choice::Compact(Compact { from: level, .. }) => match *level {
+            0 => Priority::Hl0,
+            level if figures.is_far_behind(level) => Priority::Hl0,
+            _ => Priority::Deep,
+        },
+        Choice::Nothing => Priority::Order,
+    }
 }
 
 /// Runs a choice of the picker.
-struct Compaction(Choice);
+struct Compaction {
+    choice: Choice,
+    priority: Priority,
+}
 
 impl Job for Compaction {
     fn profile(&self) -> Profile {
-        let tables = Claims(inputs_of(&self.0).into_iter().map(Claim::Table).collect());
-        let (claims, binds, class): (_, &'static [Bound], _) = match &self.0 {
+        let tables = Claims(inputs_of(&self.choice).into_iter().map(Claim::Table).collect());
+        let (claims, binds, class): (_, &'static [Bound], _) = match &self.choice {
             Choice::Compact(compact) => {
                 let claims = tables.and(Claim::LevelRange(compact.running()));
                 let binds = &[Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow];
@@ -102,7 +132,7 @@ impl Job for Compaction {
     }
 
     fn plan(&self, core: &Core) -> Result<Plan<'_>> {
-        Ok(match &self.0 {
+        Ok(match &self.choice {
             Choice::Nothing => Plan::Whole(Box::new(|_| Ok(Outcome::nothing()))),
             Choice::Drop { tables, .. } => Plan::Whole(Box::new(|core| {
                 let outcome = replace_tables(core, Seqno::ZERO, tables.clone(), Vec::new(), FoldedExtents::default())?;
@@ -122,11 +152,15 @@ impl Job for Compaction {
         })
     }
 
+    fn priority(&self) -> Option<Priority> {
+        Some(self.priority)
+    }
+
     /// The table at `path`.
     fn unreadable_inputs(&self, core: &Core, path: &Path) -> Vec<FileId> {
         let version = core.published.view().version.clone();
         let lies_there = |id: &FileId| version.find(*id).is_some_and(|(_, table)| **table.path() == *path);
-        inputs_of(&self.0).into_iter().filter(lies_there).collect()
+        inputs_of(&self.choice).into_iter().filter(lies_there).collect()
     }
 }
 
@@ -271,8 +305,9 @@ impl Core {
                     self.choose_with(&state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end))
                 }
             };
-            match choice.map(Compaction) {
-                Some(Compaction(Choice::Nothing)) => return Ok(false),
+            // Its caller's thread runs it, whatever else is due.
+            match choice.map(|choice| Compaction { choice, priority: Priority::Urgent }) {
+                Some(Compaction { choice: Choice::Nothing, .. }) => return Ok(false),
                 Some(job) if !state.is_claimed(&job.profile().claims) => {
                     let number = state.begin(job.profile(), Owner::Caller);
                     break (Arc::new(job), number);

@@ -7,6 +7,7 @@ use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::manifest::file_names::parse;
@@ -18,6 +19,7 @@ use crate::sched::clock::now;
 
 /// Due while there are any. Each is its own job, because a writer that needs a log does not wait for all of them.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
     duties: &[Duty::Logs],
     next: |core, _, look| {
         if core.pending_deletions.has_work(look.now) { JobKind::begin(DeleteFile) } else { None }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -14,7 +15,7 @@ use crate::values::files::Entry;
 use crate::values::stale::Hops;
 
 /// Due when values have moved since the last search, and no collection or compaction is running.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::All], next };
 
 /// Searches the tables. Holds the number of files collected when the search became due.
 struct FindStaleAddresses {

@@ -13,6 +13,7 @@ use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::jobs::build_run::{claim_of, fragments_of_runs, seqnos_of};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::delta_segment::{
     BucketRoute, FlushedOperands, Segment, change_directory, discard_rejected_segment, with_newest,
 };
@@ -36,7 +37,8 @@ use crate::sched::clock::now;
 use crate::values::record_notes::RecordNotes;
 
 /// Due when the oldest runs are large enough, a caller waits for a flush, or the limits of memory or logs require it.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+pub(crate) const KIND: JobKind =
+    JobKind { priority: Priority::Flush, duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Writes the oldest runs, which are adjacent in age, to HL0; oldest first.
 struct Flush(Vec<Arc<Run>>);

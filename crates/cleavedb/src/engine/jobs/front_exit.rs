@@ -11,6 +11,7 @@ use crate::base::{DirId, FileId, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::referrers::{Referrer, Tables};
@@ -24,7 +25,8 @@ use crate::front::log::LogFile;
 use crate::levels::table::Table;
 
 /// Due when logs are full and the front holds no versions of them: there is nothing that a flush would carry.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+pub(crate) const KIND: JobKind =
+    JobKind { priority: Priority::Flush, duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Each time something is synced, and an edit is committed; so it is not done for a single log.
 const FULL_LOGS_MIN: usize = 2;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::base::{Error, FileId, Result};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::subtasks::Subtasks;
 use crate::engine::view::View;
@@ -23,6 +24,11 @@ pub(crate) trait Job: Send + Sync {
 
     /// How it runs. Called without locks, after the job has begun.
     fn plan<'a>(&'a self, core: &Core) -> Result<Plan<'a>>;
+
+    /// Its priority, if that differs from the best one of its kind.
+    fn priority(&self) -> Option<Priority> {
+        None
+    }
 
     /// The inputs to quarantine if the job failed because it could not read `path`; empty if `path` is not an input of
     /// the job, in which case writes must stop.
@@ -79,11 +85,20 @@ pub(crate) enum Offer {
 
 /// A kind of job.
 pub(crate) struct JobKind {
+    /// The highest priority that its offers may have.
+    pub priority: Priority,
     /// The threads that run such jobs.
     pub duties: &'static [Duty],
     /// The next job, if one is due. Called under the work lock. The scheduler drops an offer whose claims conflict with
     /// those of a running job.
     pub next: fn(&Core, &WorkState, &Look) -> Option<Offer>,
+}
+
+impl Duty {
+    /// The threads of the pool choose by priorities and resources; each of the others begins the first job that is offered.
+    pub fn is_of_pool(self) -> bool {
+        matches!(self, Duty::Front | Duty::FrontAndSubtasks | Duty::All)
+    }
 }
 
 impl JobKind {

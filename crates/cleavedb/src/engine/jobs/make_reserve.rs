@@ -3,6 +3,7 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -10,6 +11,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due while the reserve is incomplete.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
     duties: &[Duty::Logs],
     next: |core, state, look| {
         let is_due = core.reserve.is_wanted() && state.reserve_shortage.may_try(Need::Reserve, look.now);

@@ -11,6 +11,7 @@ use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, claim_of, fragments_of_runs, plan, seqnos_of};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::view::Sources;
@@ -19,7 +20,8 @@ use crate::front::merge_policy;
 use crate::front::run::Run;
 
 /// Due when enough adjacent runs are of similar size.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
+pub(crate) const KIND: JobKind =
+    JobKind { priority: Priority::Merge, duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
 
 /// Merges runs, oldest first.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod job;
 pub(crate) mod outcome;
+pub(crate) mod choice;
 pub(crate) mod kinds;
 pub(crate) mod scheduler;
 pub(crate) mod tune;

@@ -18,6 +18,7 @@ use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
 use crate::engine::job_usage::{note_cpu_of_helper, note_records};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -40,8 +41,11 @@ use crate::values::files::{Entry, Layout, ValueFiles};
 const TOGETHER_PART: u64 = 8;
 
 /// Due while the fast tier needs room, or files lie where they do not belong.
-pub(crate) const KIND: JobKind =
-    JobKind { duties: &[Duty::Moves], next: |core, state, _| JobKind::begin(moves_due(core, state)?) };
+pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
+    duties: &[Duty::Moves],
+    next: |core, state, _| JobKind::begin(moves_due(core, state)?),
+};
 
 /// The next files to move, unless such a job is running.
 pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {

@@ -3,6 +3,7 @@
 use crate::base::{Result, Tier};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -12,6 +13,7 @@ use crate::engine::write::logs::log_edit;
 /// Due when the spare log is missing. On a full fast tier, jobs that free space come first, and an otherwise idle thread
 /// creates the log. One whose budget has no room gets it once files were demoted.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Room,
     duties: &[Duty::Logs, Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |core, state, look| {
         let is_short = state.shortages.any_on(Tier::Fast);

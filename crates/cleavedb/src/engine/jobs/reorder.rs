@@ -11,6 +11,7 @@ use crate::base::{FileId, Result};
 use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
 use crate::engine::jobs::collection::{Collected, Purpose, collect};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
@@ -22,6 +23,7 @@ use crate::values::placement::to_reorder;
 
 /// Due while values are not in key order, and scans ask for it or the store is idle.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Order,
     duties: &[Duty::Values],
     next: |core, state, _| {
         if core.settings.tuning.reordering == ValueReordering::WhenIdle && state.activity() != Activity::Idle {

@@ -16,6 +16,7 @@ use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose};
 use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_directory, discard_rejected_segment};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::operands::Operands;
@@ -31,11 +32,14 @@ use crate::format::interval::separator;
 use crate::levels::table::Table;
 
 /// Due when a bucket is full or crowded, when segments hold much that no bucket uses, or when buckets are no longer wanted.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::All], next };
-/// Due when the upkeep of a bucket is behind. Offered before flushes, to all threads that flush: flushes exclude upkeep, so
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Room, duties: &[Duty::All], next };
+/// Due when the upkeep of a bucket is behind. It goes before flushes, on all threads that flush: flushes exclude upkeep, so
 /// if one is due whenever the last one ends, upkeep would never begin.
-pub(crate) const KIND_IF_URGENT: JobKind =
-    JobKind { duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next: next_if_urgent };
+pub(crate) const KIND_IF_URGENT: JobKind = JobKind {
+    priority: Priority::Urgent,
+    duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
+    next: next_if_urgent,
+};
 
 /// Lists for the operand cache take at most this part of the memory for jobs until they are published.
 const LISTS_PART: usize = 16;

@@ -71,12 +71,14 @@ impl Core {
         let number = match offer {
             Offer::Begin(job) => {
                 let number = state.begin(job.profile(), Owner::Background);
+                state.enter(number, worker);
                 drop(state);
                 self.run_begun(&job, number, worker);
                 number
             }
             Offer::Help(number, shared) => {
                 state.join(number);
+                state.enter(number, worker);
                 drop(state);
                 shared.help(worker);
                 number
@@ -85,6 +87,7 @@ impl Core {
         let mut state = self.work.lock();
         // Other threads may still be working on it.
         state.leave(number);
+        state.exit(worker);
         self.work.notify_all();
         state
     }

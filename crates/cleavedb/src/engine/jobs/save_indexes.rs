@@ -11,6 +11,7 @@ use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
@@ -30,7 +31,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const CLOSE_PART: u64 = 16;
 
 /// Due while much was written since the indexes were saved.
-pub(crate) const KIND: JobKind = JobKind { duties: &[Duty::Values], next };
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
 
 /// Saves all indexes.
 struct SaveIndexes;

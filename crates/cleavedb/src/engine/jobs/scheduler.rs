@@ -38,13 +38,13 @@ impl Core {
             threads.push(try_spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty))?);
         }
         let core = self.clone();
-        threads.push(try_spawn("cleave-values", move || core.run_background(Worker::Other, Duty::Values))?);
+        threads.push(try_spawn("cleave-values", move || core.run_background(Worker::Beside, Duty::Values))?);
         if self.dirs.others().next().is_some() {
             let core = self.clone();
-            threads.push(try_spawn("cleave-moves", move || core.run_background(Worker::Other, Duty::Moves))?);
+            threads.push(try_spawn("cleave-moves", move || core.run_background(Worker::Beside, Duty::Moves))?);
         }
         let core = self.clone();
-        threads.push(try_spawn("cleave-logs", move || core.run_background(Worker::Other, Duty::Logs))?);
+        threads.push(try_spawn("cleave-logs", move || core.run_background(Worker::Beside, Duty::Logs))?);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::base::{Cursor, Result, Seqno};
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, plan};
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::view::Sources;
@@ -18,6 +19,7 @@ use crate::front::run::Run;
 
 /// Due as soon as a full index table is waiting.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Flush,
     duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
     next: |_, _, look| look.view.sealed.last().and_then(|table| JobKind::begin(Seal(table.clone()))),
 };

@@ -4,6 +4,7 @@
 use crate::base::Result;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -11,6 +12,7 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile};
 
 /// Due when no other job would make the garbage known.
 pub(crate) const KIND: JobKind = JobKind {
+    priority: Priority::Garbage,
     duties: &[Duty::All],
     next: |core, state, look| {
         let has_nothing_else = state.compacting_threads() == 0 && !state.has(Sole::ValueCollection);
