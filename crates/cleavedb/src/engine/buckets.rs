@@ -162,12 +162,18 @@ pub(crate) struct UpkeepMemory {
     /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
     /// would come of doing it again.
     pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// By lower bound, the newest tombstones that a bucket was last rewritten under, and the oldest snapshot if it was held and
+    /// covered operands are left that only snapshots keep. Under the same tombstones nothing would come of doing it again.
+    pub tombstones: BTreeMap<Vec<u8>, (Seqno, Option<Seqno>)>,
     /// The lower bound of the bucket at which the upkeep goes on that is done in turn.
     pub next: Vec<u8>,
+    /// Callers that wait for rewrites. While the front has room, no flush begins, so that flushes which are always due do not
+    /// keep them waiting.
+    pub callers: usize,
     /// Buckets that got many operands of one key.
     pub crowds: Crowds,
-    /// Nothing was due in this directory in these circumstances.
-    pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
+    /// Nothing was due in this directory in these circumstances; the second is about idle time.
+    pub nothing_due: [Option<(Weak<Directory>, Circumstances)>; 2],
 }
 
 /// The segments of a bucket, and the oldest snapshot if one was held.
@@ -176,8 +182,10 @@ pub(crate) type FoldAttempt = (Vec<FileId>, Option<Seqno>);
 /// What the upkeep of buckets depends on besides the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// The oldest snapshot, if a bucket was folded in vain while one was held.
+    /// The oldest snapshot, if one was held when a bucket was rewritten and keeps some of it.
     pub oldest: Seqno,
+    /// The newest tombstones in tables if buckets are rewritten for them: in idle time.
+    pub tombstones: Seqno,
     /// How often keyspaces were dropped, or their operands placed elsewhere.
     pub keyspace_changes: u64,
     pub writers_wait: bool,
@@ -186,21 +194,29 @@ pub(crate) struct Circumstances {
 }
 
 impl UpkeepMemory {
-    /// A bucket was folded in vain while a snapshot was held.
+    /// A snapshot that was held keeps some of a bucket.
     pub fn waits_for_snapshot(&self) -> bool {
-        self.attempts.values().any(|(_, held)| held.is_some())
+        let folded = self.attempts.values().any(|(_, held)| held.is_some());
+        folded || self.tombstones.values().any(|(_, held)| held.is_some())
+    }
+
+    /// Versions of a bucket may be covered by tombstones as new as `newest`, while `oldest` is the oldest snapshot.
+    pub fn is_under_new_tombstones(&self, bucket: &Bucket, newest: Seqno, oldest: Seqno) -> bool {
+        let is_done = |&(then, held): &(Seqno, Option<Seqno>)| then >= newest && held.is_none_or(|held| held == oldest);
+        bucket.extents.iter().any(|extent| extent.seqno_min < newest)
+            && !self.tombstones.get(&bucket.lower).is_some_and(is_done)
     }
 
     /// Notes the crowds of a flush, whose segment is published.
     pub fn note_crowds(&mut self, counted: Vec<(Vec<u8>, usize)>) {
         if !counted.is_empty() {
             self.crowds.add(counted);
-            self.nothing_due = None;
+            self.nothing_due = [None, None];
         }
     }
 
-    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {
-        let known = self.nothing_due.as_ref();
+    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances, is_idle: bool) -> bool {
+        let known = self.nothing_due[usize::from(is_idle)].as_ref();
         known.is_some_and(|(of, then)| *then == now && of.as_ptr() == Arc::as_ptr(directory))
     }
 }
