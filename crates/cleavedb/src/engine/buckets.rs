@@ -5,7 +5,7 @@
 //! newer than the newest base, and than every covering range tombstone, that it has found elsewhere (rule 7). So it asks the
 //! buckets last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
@@ -22,6 +22,11 @@ use crate::levels::version::Version;
 
 /// A tombstone of a range that overlaps more extents than this is kept without a look into them.
 const EXTENTS_LOOKED_INTO: usize = 32;
+
+/// A key is folded in its bucket once its conditional puts were refused this often.
+const REFUSALS_MAX: u32 = 2;
+/// Refusals of at most this many keys are counted.
+const REFUSALS_NOTED: usize = 256;
 
 /// All buckets of a view.
 pub(crate) struct Buckets {
@@ -167,6 +172,8 @@ pub(crate) struct UpkeepMemory {
     pub tombstones: BTreeMap<Vec<u8>, (Seqno, Option<Seqno>)>,
     /// The lower bound of the bucket at which the upkeep goes on that is done in turn.
     pub next: Vec<u8>,
+    /// How often the folds of a key were refused since it was last folded. Of at most [`REFUSALS_NOTED`] keys.
+    refusals: BTreeMap<Vec<u8>, u32>,
     /// Callers that wait for rewrites. While the front has room, no flush begins, so that flushes which are always due do not
     /// keep them waiting.
     pub callers: usize,
@@ -205,6 +212,29 @@ impl UpkeepMemory {
         let is_done = |&(then, held): &(Seqno, Option<Seqno>)| then >= newest && held.is_none_or(|held| held == oldest);
         bucket.extents.iter().any(|extent| extent.seqno_min < newest)
             && !self.tombstones.get(&bucket.lower).is_some_and(is_done)
+    }
+
+    /// The folds of these keys were refused, because they have changed.
+    pub fn note_refused(&mut self, keys: &[&[u8]]) {
+        for key in keys {
+            let has_room = self.refusals.len() < REFUSALS_NOTED;
+            match self.refusals.get_mut(*key) {
+                Some(count) => *count += 1,
+                None if has_room => drop(self.refusals.insert(key.to_vec(), 1)),
+                None => {}
+            }
+        }
+    }
+
+    /// A key was folded.
+    pub fn note_folded(&mut self, key: &[u8]) {
+        self.refusals.remove(key);
+    }
+
+    /// The keys whose folds were refused so often that they are folded in their bucket.
+    pub fn refused(&self) -> BTreeSet<Vec<u8>> {
+        let often = self.refusals.iter().filter(|(_, count)| **count >= REFUSALS_MAX);
+        often.map(|(key, _)| key.clone()).collect()
     }
 
     /// Notes the crowds of a flush, whose segment is published.

@@ -365,6 +365,170 @@ fn upkeep_is_not_starved_by_flushes_that_are_always_due() {
     }
 }
 
+/// Merges into a key while its bucket is folded, so that the fold is refused, some times in a row. Returns the operands of
+/// the store after each.
+fn refused_folds(rounds: usize) -> Vec<u64> {
+    let disk = SimDisk::new();
+    let mut tuning = calm();
+    (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (1 << 10, 1, 2);
+    (tuning.cache_bytes, tuning.compacts_when_idle) = (0, false);
+    let db = open_with(&disk, options(), tuning).unwrap();
+    let lists = in_buckets(&db, "chain");
+    lists.put("hot", "base").unwrap();
+    let mut expected = "base".to_owned();
+    let mut merge = |operand: String| {
+        lists.merge("hot", &operand).unwrap();
+        expected += &format!("+{operand}");
+        expected.clone()
+    };
+    flushed(&db, &[&|| ()]);
+    merge("x".repeat(1000));
+    flushed(&db, &[&|| ()]);
+    let mut operands = Vec::new();
+    for round in 0..rounds {
+        let before = db.stats().deltas.rewrites;
+        merge(format!("{round}{}", "y".repeat(600)));
+        disk.set_latency(Path::new("/db"), Duration::from_millis(30));
+        db.flush().unwrap();
+        let mut number = 0;
+        let value = loop {
+            sleep(Duration::from_millis(25));
+            let value = merge(format!("{round}.{number}"));
+            number += 1;
+            if db.stats().deltas.rewrites > before {
+                break value;
+            }
+        };
+        disk.set_latency(Path::new("/db"), Duration::ZERO);
+        assert!(text(&lists, "hot") == Some(value), "round {round}");
+        operands.push(db.stats().deltas.operands);
+    }
+    let stats = db.stats().deltas;
+    assert_eq!((stats.folds, stats.folds_refused), (0, rounds as u64), "{stats:?}, {operands:?}");
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    let value = text(&lists, "hot").unwrap();
+    db.close().unwrap();
+    let db = open_with(&disk, options(), calm()).unwrap();
+    assert!(text(&db.open_keyspace("lists").unwrap(), "hot") == Some(value));
+    operands
+}
+
+#[test]
+fn a_fold_racing_a_write_is_refused_and_after_two_refusals_the_key_is_folded_in_its_bucket() {
+    in_world(1, || {
+        let operands = refused_folds(3);
+        // The second refusal comes just before the bucket is rewritten.
+        assert_eq!(operands, [2, 1, 1]);
+    });
+}
+
+#[test]
+fn a_fold_racing_a_put_loses_against_it() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (1 << 10, 1, 2);
+        tuning.cache_bytes = 0;
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let change: [&dyn Fn(&str); 3] =
+            [&|key| lists.put(key, "put").unwrap(), &|key| lists.delete(key).unwrap(), &|key| {
+                lists.delete_range(key..=key).unwrap()
+            }];
+        let keys = ["a", "b", "c", "d"];
+        keys.iter().for_each(|key| lists.put(key, "base").unwrap());
+        let merge = || keys.iter().for_each(|key| lists.merge(key, "x".repeat(200)).unwrap());
+        flushed(&db, &[&|| (), &merge, &|| ()]);
+        disk.set_latency(Path::new("/db"), Duration::from_millis(30));
+        flushed(&db, &[&merge]);
+        // The fold has read the values by then, and is not committed yet.
+        sleep(Duration::from_millis(40));
+        keys.iter().zip(change).for_each(|(key, change)| change(key));
+        disk.set_latency(Path::new("/db"), Duration::ZERO);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert_eq!((stats.folds, stats.folds_refused), (1, 3), "{stats:?}");
+        let expected =
+            [Some("put".to_owned()), None, None, Some(["base", &"x".repeat(200), &"x".repeat(200)].join("+"))];
+        for _ in 0..2 {
+            assert_eq!(keys.map(|key| text(&lists, key)), expected);
+            db.compact_range(&lists, ..).unwrap();
+        }
+    });
+}
+
+#[test]
+fn operands_of_one_byte_and_of_a_mebibyte_are_read_as_they_were_written() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        (tuning.bucket_bytes, tuning.bucket_extents_max, tuning.front_bytes_max) = (1 << 20, 3, 16 << 20);
+        (tuning.cache_bytes, tuning.memory_bytes) = (8 << 20, 64 << 20);
+        let db = open_with(&disk, options(), tuning.clone()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let mut expected = vec![String::new(); 6];
+        let (mut snapshot, mut then) = (None, Vec::new());
+        for round in 0..7 {
+            for (number, expected) in expected.iter_mut().enumerate() {
+                let letter = char::from(b'a' + (round + number) as u8).to_string();
+                let operand = if (round + number) % 3 == 0 { letter.repeat(1 << 20) } else { letter };
+                match expected.is_empty() {
+                    true => lists.put(number.to_string(), &operand).unwrap(),
+                    false => lists.merge(number.to_string(), &operand).unwrap(),
+                }
+                *expected = if expected.is_empty() { operand } else { format!("{expected}+{operand}") };
+            }
+            db.flush().unwrap();
+            if round == 3 {
+                (snapshot, then) = (Some(db.snapshot()), expected.clone());
+            }
+            db.wait_for_background().unwrap();
+            for (number, expected) in expected.iter().enumerate() {
+                assert!(text(&lists, &number.to_string()).as_ref() == Some(expected), "round {round}, key {number}");
+            }
+            for (number, then) in then.iter().enumerate() {
+                let found = snapshot.as_ref().unwrap().get(&lists, number.to_string()).unwrap().unwrap();
+                assert!(found == then.as_bytes(), "round {round}, key {number}");
+            }
+        }
+        assert!(db.stats().deltas.rewrites > 0);
+        drop(snapshot);
+        db.close().unwrap();
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        let found: Vec<_> = lists.iter().unwrap().map(|item| item.unwrap().1).collect();
+        assert!(found.iter().zip(&expected).all(|(found, expected)| *found == expected.as_bytes()));
+    });
+}
+
+#[test]
+fn an_open_reads_no_operand_of_its_segments() {
+    in_world(1, || {
+        let reads_of_open = |rounds: usize| {
+            let disk = SimDisk::new();
+            {
+                let db = open_with(&disk, options(), calm()).unwrap();
+                let lists = in_buckets(&db, "chain");
+                (0..200).for_each(|number| lists.put(format!("{number:03}"), "base").unwrap());
+                flushed(&db, &[&|| ()]);
+                for _ in 0..rounds {
+                    (0..200).for_each(|number| lists.merge(format!("{number:03}"), "x".repeat(100)).unwrap());
+                    db.flush().unwrap();
+                }
+                db.close().unwrap();
+            }
+            let before = disk.reads();
+            let db = open_with(&disk, options(), calm()).unwrap();
+            (disk.reads() - before, db.stats().deltas)
+        };
+        let ((few, of_few), (many, of_many)) = (reads_of_open(1), reads_of_open(8));
+        assert!(of_many.segments >= of_few.segments + 7 && of_many.bytes > 7 * of_few.bytes, "{of_few:?} {of_many:?}");
+        // At most the footer of each segment.
+        assert!(many <= few + (of_many.segments - of_few.segments) as u64, "{few}, then {many}");
+    });
+}
+
 /// Three keys, each in a bucket of its own: what a user did to one of them, one after the other.
 struct History(Vec<[Option<String>; 3]>);
 

@@ -1,6 +1,8 @@
 //! What is left of the operands of a key when its bucket is rewritten: per snapshot stripe, those that no newer base covers
 //! (rule 7), merged as far as the operator can (rules 6 and 8).
 
+use std::collections::BTreeSet;
+
 use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::operator::join_neighbours;
 use crate::base::{Kind, OperatorSource, Result, Seqno, Stamp, limits, split_key};
@@ -19,6 +21,9 @@ pub(crate) struct Operands<'a> {
     pub evidence: Seqno,
     /// An operand that a newer base covers was kept for a snapshot.
     pub waits_for_snapshot: bool,
+    /// Keys to be folded in their bucket, since their folds were refused, and those of them that were.
+    refused: BTreeSet<Vec<u8>>,
+    pub folded: Vec<Vec<u8>>,
 }
 
 /// What all other layers of a view hold of a key at or below `snapshot`.
@@ -30,7 +35,9 @@ fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Result<KeyVersio
 
 impl<'a> Operands<'a> {
     pub fn new(core: &'a Core, horizon: &'a JobHorizon) -> Operands<'a> {
-        Operands { core, horizon, evidence: Seqno::ZERO, waits_for_snapshot: false }
+        let refused = core.upkeep.lock().refused();
+        let (evidence, folded) = (Seqno::ZERO, Vec::new());
+        Operands { core, horizon, evidence, waits_for_snapshot: false, refused, folded }
     }
 
     /// For keys in their order, the newest base in all other layers. What lies in tables is read for all of them together.
@@ -96,12 +103,14 @@ impl<'a> Operands<'a> {
             }
             _ => deltas.to_vec(),
         };
+        let is_refused = !deltas.is_empty() && self.refused.contains(key);
         if operator.is_some()
-            && (merged.len() > OPERANDS_MAX || bases_at.is_some() && !deltas.is_empty())
+            && (merged.len() > OPERANDS_MAX || is_refused || bases_at.is_some() && !deltas.is_empty())
             && !live.is_empty()
             && let Some(folded) = self.fold(key, with_older)
         {
             kept.push(folded);
+            self.folded.extend(is_refused.then(|| key.to_vec()));
             return;
         }
         kept.extend(merged);

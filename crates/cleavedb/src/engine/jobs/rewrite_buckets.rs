@@ -268,6 +268,8 @@ struct Rewritten {
     evidence: Seqno,
     /// Covered operands are left that only a snapshot keeps.
     waits_for_snapshot: bool,
+    /// Keys that were folded in their bucket, because their folds had been refused.
+    folded: Vec<Vec<u8>>,
 }
 
 impl RewriteBuckets {
@@ -291,7 +293,7 @@ impl RewriteBuckets {
         }
         let horizon = core.job_horizon();
         let rewritten = self.rewrite(core, &horizon, &directory)?;
-        let Rewritten { segment, lists, change, evidence, waits_for_snapshot } = rewritten;
+        let Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded: in_buckets } = rewritten;
         let after = directory.apply(&change);
         let used = after.segments();
         let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
@@ -337,6 +339,7 @@ impl RewriteBuckets {
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
             let mut memory = core.upkeep.lock();
             rewritten.iter().for_each(|lower| memory.crowds.remove(lower));
+            in_buckets.iter().for_each(|key| memory.note_folded(key));
             memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.attempts.extend(attempts);
             memory.tombstones.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
@@ -351,6 +354,7 @@ impl RewriteBuckets {
         let mut lists = RewrittenLists::new(core, core.settings.tuning.job_bytes / LISTS_PART);
         let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
         let mut removed = Vec::new();
+        let mut folded = Vec::new();
         let (mut evidence, mut waits_for_snapshot, mut count) = (Seqno::ZERO, false, directory.buckets().len());
         for upkeep in &self.upkeep {
             let buckets = &directory.buckets()[upkeep.buckets()];
@@ -365,6 +369,7 @@ impl RewriteBuckets {
             self.rewrite_one(core, buckets, &mut operands, (&mut writer, &mut lists), &mut count)?;
             evidence = evidence.max(operands.evidence);
             waits_for_snapshot |= operands.waits_for_snapshot;
+            folded.append(&mut operands.folded);
         }
         let segment = writer.finish()?;
         for (lower, extent) in segment.iter().flat_map(|segment| &segment.extents) {
@@ -372,7 +377,7 @@ impl RewriteBuckets {
         }
         let written = segment.as_ref().map(|segment| segment.table.meta().id);
         let change = directory.without_empty(Change { removed, set: set.into_iter().collect() }, written);
-        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot })
+        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded })
     }
 
     /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.

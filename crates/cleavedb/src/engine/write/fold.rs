@@ -95,15 +95,17 @@ impl Core {
         self.check_poison()?;
         // Nothing is added while the lock is held.
         let view = self.published.view();
-        let mut batch = Batch::default();
+        let (mut batch, mut refused) = (Batch::default(), Vec::new());
         for fold in folds {
             let Some((_, key)) = split_key(&fold.full) else { continue };
             // A layer that cannot be read refuses the fold; its readers report why.
             match has_changed(&view, &fold.full, seen).unwrap_or(true) {
-                true => drop(self.counters.folds_refused.fetch_add(1, Ordering::Relaxed)),
+                true => refused.push(&fold.full[..]),
                 false => batch.push(&fold.keyspace, Kind::Put, key, &fold.value),
             }
         }
+        self.counters.folds_refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+        self.upkeep.lock().note_refused(&refused);
         if batch.is_empty() {
             return Ok(());
         }
