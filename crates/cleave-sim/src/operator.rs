@@ -1,8 +1,30 @@
 //! A second, naive implementation of the built-in merge operators, written from their documentation, so that the model
-//! does not share a bug with the engine. Operands are applied one at a time and never combined.
+//! does not share a bug with the engine; and one operator that only the simulation has. Operands are applied one at a time and never combined.
+
+use cleavedb::MergeOperator;
 
 use crate::material::Value;
 use crate::rng::Rng;
+
+/// A merge operator without partial merge, whose operands do not commute: each goes before or after the value, as its length is
+/// odd or even. Operands are never combined without a base.
+pub struct Chain;
+
+impl MergeOperator for Chain {
+    fn name(&self) -> &str {
+        Operator::Chain.name()
+    }
+
+    fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
+        let (front, back): (Vec<&[u8]>, Vec<&[u8]>) = operands.iter().partition(|operand| operand.len() % 2 == 1);
+        let parts = front.into_iter().rev().chain(base).chain(back);
+        Ok(parts.flatten().copied().collect())
+    }
+
+    fn partial_merge(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
 
 /// A merge operator of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +33,8 @@ pub enum Operator {
     U64Add,
     /// Joins with a comma.
     Append,
+    /// Puts operands before or after the value; not built in, and without partial merge.
+    Chain,
     /// Keeps the greatest bytes.
     Max,
     /// Keeps the least bytes.
@@ -23,14 +47,22 @@ pub enum Operator {
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 6] =
-        [Operator::U64Add, Operator::Append, Operator::Max, Operator::Min, Operator::FieldPatch, Operator::Patches];
+    pub const ALL: [Operator; 7] = [
+        Operator::U64Add,
+        Operator::Append,
+        Operator::Chain,
+        Operator::Max,
+        Operator::FieldPatch,
+        Operator::Patches,
+        Operator::Min,
+    ];
 
     /// The name under which the engine registers it.
     pub fn name(self) -> &'static str {
         match self {
             Operator::U64Add => "u64-add",
             Operator::Append => "append",
+            Operator::Chain => "chain",
             Operator::Max => "max",
             Operator::Min => "min",
             Operator::FieldPatch => "field-patch",
@@ -65,6 +97,10 @@ impl Operator {
                 value.extend_from_slice(operand);
                 value
             }
+            (Operator::Chain, Some(value)) => match operand.len() % 2 {
+                1 => [operand, &value].concat(),
+                _ => [&value, operand].concat(),
+            },
             (Operator::Max, Some(value)) => value.max(operand.to_vec()),
             (Operator::Min, Some(value)) => value.min(operand.to_vec()),
         }
@@ -100,7 +136,7 @@ impl Operator {
                 }
                 operand
             }
-            Operator::Append => Value { len: value.len % 210, ..value }.bytes(),
+            Operator::Append | Operator::Chain => Value { len: value.len % 210, ..value }.bytes(),
             Operator::Max | Operator::Min => value.bytes(),
         }
     }
@@ -135,7 +171,8 @@ mod tests {
     /// The engine's operators, applied in one call, agree with the naive ones on everything the workload draws.
     #[test]
     fn the_naive_operators_agree_with_the_engine() {
-        let engine = cleavedb::operators::builtin();
+        let mut engine = cleavedb::operators::builtin();
+        engine.push(std::sync::Arc::new(Chain));
         let mut rng = Rng::new(11);
         for round in 0..2000 {
             let operator = Operator::ALL[round % Operator::ALL.len()];

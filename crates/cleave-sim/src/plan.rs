@@ -1,11 +1,13 @@
 //! The settings of a run, all determined by its seed: number of clients, log backend, options, sizes, disk faults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::{Canary, Spread, Tuning};
 use cleavedb::{Bypass, Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
+use crate::operator::Chain;
 use crate::rng::Rng;
 
 /// The fast directory, of a database with two.
@@ -151,6 +153,7 @@ impl Plan {
     /// The options for a checkpoint, which is in one directory.
     pub fn checkpoint_options(&self) -> Options {
         Options::new()
+            .merge_operator(Arc::new(Chain))
             .durability(self.durability)
             .compression(self.compression)
             .block_size(self.block_size)

@@ -260,8 +260,18 @@ impl OperandCache {
 
     /// A list of these versions is small enough to be cached, before any is copied.
     pub fn admits(&self, versions: &[KeyVersion]) -> bool {
-        let bytes: usize = versions.iter().map(|(_, payload)| payload.len() + VERSION_BYTES).sum();
-        bytes as u64 <= self.capacity() / PARTS_MIN
+        let bytes: usize = versions.iter().map(|(_, payload)| self.bytes_of(payload)).sum();
+        bytes <= self.list_bytes_max()
+    }
+
+    /// Memory of a version in a list.
+    pub fn bytes_of(&self, payload: &[u8]) -> usize {
+        payload.len() + VERSION_BYTES
+    }
+
+    /// A larger list is not cached.
+    pub fn list_bytes_max(&self) -> usize {
+        (self.capacity() / PARTS_MIN) as usize
     }
 
     fn insert(&self, full_key: &[u8], list: OperandList) {

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::directory::Directory;
+use super::directory::{Bucket, Directory};
 use crate::base::KeyspaceId;
 use crate::base::key::prefix_end;
 use crate::base::limits::KEYSPACE_PREFIX_BYTES;
@@ -98,6 +99,8 @@ pub struct BucketFigures {
     pub is_blocked: bool,
     /// It has an extent in a segment of which little is used.
     pub is_in_sparse_segment: bool,
+    /// In idle time: tombstones that came since it was last rewritten may cover some of it.
+    pub is_under_tombstones: bool,
     /// Upper bound on the operands of one key that came in large numbers since it was last rewritten (`deltas/crowds.rs`).
     pub crowd: usize,
 }
@@ -129,6 +132,17 @@ pub struct Chosen {
     pub upkeep: Vec<Upkeep>,
     /// The bucket at which the next job goes on, if this one took some in turn.
     pub next: Option<usize>,
+}
+
+/// Rewrites for one job of buckets that hold anything, from the first of these on; its number is `first`.
+pub fn rewrites(buckets: &[Arc<Bucket>], first: usize, sizes: BucketSizes) -> Vec<Upkeep> {
+    let mut bytes = 0;
+    let holding = buckets.iter().zip(first..).filter(|(bucket, _)| !bucket.extents.is_empty());
+    let fitting = holding.take_while(|(bucket, _)| {
+        bytes += bucket.bytes();
+        bytes == bucket.bytes() || bytes <= sizes.bytes_max * JOB_BUCKETS
+    });
+    fitting.map(|(_, index)| Upkeep::Rewrite(index..index + 1)).collect()
 }
 
 /// The upkeep for one job, in two ways: the buckets that are behind, most urgent first, then all others in turn from the bucket
@@ -192,7 +206,10 @@ fn upkeep_of(index: usize, bucket: &BucketFigures, count: usize, sizes: BucketSi
     match is_full {
         true if is_over && !sizes.may_split(count) && bucket.may_fold => Some(Upkeep::Fold(buckets)),
         true => Some(Upkeep::Rewrite(buckets)),
-        false => (bucket.is_in_sparse_segment || bucket.crowd > CROWD_MAX).then_some(Upkeep::Rewrite(buckets)),
+        false => {
+            let is_due = bucket.is_in_sparse_segment || bucket.is_under_tombstones || bucket.crowd > CROWD_MAX;
+            is_due.then_some(Upkeep::Rewrite(buckets))
+        }
     }
 }
 
@@ -295,6 +312,7 @@ mod tests {
             may_fold: true,
             is_blocked: false,
             is_in_sparse_segment: false,
+            is_under_tombstones: false,
             crowd: 0,
         }
     }
@@ -359,6 +377,8 @@ mod tests {
             (BucketFigures { is_blocked: true, extents: 9, ..leaves }, vec![]),
             (BucketFigures { is_blocked: true, is_dropped: true, ..bucket() }, vec![Upkeep::Remove(one())]),
             (BucketFigures { is_in_sparse_segment: true, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+            (BucketFigures { is_under_tombstones: true, ..bucket() }, vec![Upkeep::Rewrite(one())]),
+            (BucketFigures { is_under_tombstones: true, is_blocked: true, ..bucket() }, vec![]),
             (BucketFigures { crowd: CROWD_MAX, ..bucket() }, vec![]),
             (BucketFigures { crowd: CROWD_MAX + 1, ..bucket() }, vec![Upkeep::Rewrite(one())]),
             (BucketFigures { crowd: CROWD_MAX + 1, is_blocked: true, ..bucket() }, vec![]),

@@ -5,7 +5,7 @@
 //! newer than the newest base, and than every covering range tombstone, that it has found elsewhere (rule 7). So it asks the
 //! buckets last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
@@ -22,6 +22,11 @@ use crate::levels::version::Version;
 
 /// A tombstone of a range that overlaps more extents than this is kept without a look into them.
 const EXTENTS_LOOKED_INTO: usize = 32;
+
+/// A key is folded in its bucket once its conditional puts were refused this often.
+const REFUSALS_MAX: u32 = 2;
+/// Refusals of at most this many keys are counted.
+const REFUSALS_NOTED: usize = 256;
 
 /// All buckets of a view.
 pub(crate) struct Buckets {
@@ -162,12 +167,20 @@ pub(crate) struct UpkeepMemory {
     /// By lower bound, what was found when a bucket that is to be emptied was last folded. As long as it is the same, nothing
     /// would come of doing it again.
     pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
+    /// By lower bound, the newest tombstones that a bucket was last rewritten under, and the oldest snapshot if it was held and
+    /// covered operands are left that only snapshots keep. Under the same tombstones nothing would come of doing it again.
+    pub tombstones: BTreeMap<Vec<u8>, (Seqno, Option<Seqno>)>,
     /// The lower bound of the bucket at which the upkeep goes on that is done in turn.
     pub next: Vec<u8>,
+    /// How often the folds of a key were refused since it was last folded. Of at most [`REFUSALS_NOTED`] keys.
+    refusals: BTreeMap<Vec<u8>, u32>,
+    /// Callers that wait for rewrites. While the front has room, no flush begins, so that flushes which are always due do not
+    /// keep them waiting.
+    pub callers: usize,
     /// Buckets that got many operands of one key.
     pub crowds: Crowds,
-    /// Nothing was due in this directory in these circumstances.
-    pub nothing_due: Option<(Weak<Directory>, Circumstances)>,
+    /// Nothing was due in this directory in these circumstances; the second is about idle time.
+    pub nothing_due: [Option<(Weak<Directory>, Circumstances)>; 2],
 }
 
 /// The segments of a bucket, and the oldest snapshot if one was held.
@@ -176,8 +189,10 @@ pub(crate) type FoldAttempt = (Vec<FileId>, Option<Seqno>);
 /// What the upkeep of buckets depends on besides the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// The oldest snapshot, if a bucket was folded in vain while one was held.
+    /// The oldest snapshot, if one was held when a bucket was rewritten and keeps some of it.
     pub oldest: Seqno,
+    /// The newest tombstones in tables if buckets are rewritten for them: in idle time.
+    pub tombstones: Seqno,
     /// How often keyspaces were dropped, or their operands placed elsewhere.
     pub keyspace_changes: u64,
     pub writers_wait: bool,
@@ -186,21 +201,52 @@ pub(crate) struct Circumstances {
 }
 
 impl UpkeepMemory {
-    /// A bucket was folded in vain while a snapshot was held.
+    /// A snapshot that was held keeps some of a bucket.
     pub fn waits_for_snapshot(&self) -> bool {
-        self.attempts.values().any(|(_, held)| held.is_some())
+        let folded = self.attempts.values().any(|(_, held)| held.is_some());
+        folded || self.tombstones.values().any(|(_, held)| held.is_some())
+    }
+
+    /// Versions of a bucket may be covered by tombstones as new as `newest`, while `oldest` is the oldest snapshot.
+    pub fn is_under_new_tombstones(&self, bucket: &Bucket, newest: Seqno, oldest: Seqno) -> bool {
+        let is_done = |&(then, held): &(Seqno, Option<Seqno>)| then >= newest && held.is_none_or(|held| held == oldest);
+        bucket.extents.iter().any(|extent| extent.seqno_min < newest)
+            && !self.tombstones.get(&bucket.lower).is_some_and(is_done)
+    }
+
+    /// The folds of these keys were refused, because they have changed.
+    pub fn note_refused(&mut self, keys: &[&[u8]]) {
+        for key in keys {
+            let has_room = self.refusals.len() < REFUSALS_NOTED;
+            match self.refusals.get_mut(*key) {
+                Some(count) => *count += 1,
+                None if has_room => drop(self.refusals.insert(key.to_vec(), 1)),
+                None => {}
+            }
+        }
+    }
+
+    /// A key was folded.
+    pub fn note_folded(&mut self, key: &[u8]) {
+        self.refusals.remove(key);
+    }
+
+    /// The keys whose folds were refused so often that they are folded in their bucket.
+    pub fn refused(&self) -> BTreeSet<Vec<u8>> {
+        let often = self.refusals.iter().filter(|(_, count)| **count >= REFUSALS_MAX);
+        often.map(|(key, _)| key.clone()).collect()
     }
 
     /// Notes the crowds of a flush, whose segment is published.
     pub fn note_crowds(&mut self, counted: Vec<(Vec<u8>, usize)>) {
         if !counted.is_empty() {
             self.crowds.add(counted);
-            self.nothing_due = None;
+            self.nothing_due = [None, None];
         }
     }
 
-    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances) -> bool {
-        let known = self.nothing_due.as_ref();
+    pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances, is_idle: bool) -> bool {
+        let known = self.nothing_due[usize::from(is_idle)].as_ref();
         known.is_some_and(|(of, then)| *then == now && of.as_ptr() == Arc::as_ptr(directory))
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod core;
 pub(crate) mod view;
 pub(crate) mod layer;
 pub(crate) mod buckets;
+pub(crate) mod bucket_window;
 pub(crate) mod published;
 pub(crate) mod scan_demand;
 pub(crate) mod scheduling;

@@ -404,7 +404,7 @@ mod tests {
     const KEY: &[u8] = b"key";
 
     fn store() -> HashStore {
-        HashStore::new(1, 23)
+        HashStore::new(1, Spread::Even, 23)
     }
 
     fn place(file: u64, kind: PlaceKind) -> Place {

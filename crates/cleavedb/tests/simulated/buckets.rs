@@ -8,7 +8,7 @@ use cleavedb::operators::Append;
 use cleavedb::testing::{self, SimDisk, Tuning, sleep};
 use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result, WriteBatch};
 
-use crate::deltas::{Chain, calm, flushed, in_buckets, options, text};
+use crate::deltas::{Chain, calm, entries_in_levels, flushed, in_buckets, options, text};
 use crate::support::{in_world, lose_power, open_with, taken};
 
 /// Point reads that found the operands of their key in the cache, and that did not.
@@ -313,6 +313,8 @@ fn a_bucket_that_outgrows_its_size_delays_only_those_who_merge_into_it() {
         let disk = SimDisk::new();
         let mut tuning = Tuning::tiny();
         (tuning.bucket_bytes, tuning.bucket_extents_max) = (2 << 10, 100);
+        // One flush brings all of it.
+        (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 64 << 10);
         let db = open_with(&disk, options(), tuning).unwrap();
         let lists = in_buckets(&db, "chain");
         lists.put("hot", "base").unwrap();
@@ -363,6 +365,77 @@ fn upkeep_is_not_starved_by_flushes_that_are_always_due() {
     }
 }
 
+#[test]
+fn operands_of_one_byte_and_of_a_mebibyte_are_read_as_they_were_written() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        (tuning.bucket_bytes, tuning.bucket_extents_max, tuning.front_bytes_max) = (1 << 20, 3, 16 << 20);
+        (tuning.cache_bytes, tuning.memory_bytes) = (8 << 20, 64 << 20);
+        let db = open_with(&disk, options(), tuning.clone()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let mut expected = vec![String::new(); 6];
+        let (mut snapshot, mut then) = (None, Vec::new());
+        for round in 0..7 {
+            for (number, expected) in expected.iter_mut().enumerate() {
+                let letter = char::from(b'a' + (round + number) as u8).to_string();
+                let operand = if (round + number) % 3 == 0 { letter.repeat(1 << 20) } else { letter };
+                match expected.is_empty() {
+                    true => lists.put(number.to_string(), &operand).unwrap(),
+                    false => lists.merge(number.to_string(), &operand).unwrap(),
+                }
+                *expected = if expected.is_empty() { operand } else { format!("{expected}+{operand}") };
+            }
+            db.flush().unwrap();
+            if round == 3 {
+                (snapshot, then) = (Some(db.snapshot()), expected.clone());
+            }
+            db.wait_for_background().unwrap();
+            for (number, expected) in expected.iter().enumerate() {
+                assert!(text(&lists, &number.to_string()).as_ref() == Some(expected), "round {round}, key {number}");
+            }
+            for (number, then) in then.iter().enumerate() {
+                let found = snapshot.as_ref().unwrap().get(&lists, number.to_string()).unwrap().unwrap();
+                assert!(found == then.as_bytes(), "round {round}, key {number}");
+            }
+        }
+        assert!(db.stats().deltas.rewrites > 0);
+        drop(snapshot);
+        db.close().unwrap();
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        let found: Vec<_> = lists.iter().unwrap().map(|item| item.unwrap().1).collect();
+        assert!(found.iter().zip(&expected).all(|(found, expected)| *found == expected.as_bytes()));
+    });
+}
+
+#[test]
+fn an_open_reads_no_operand_of_its_segments() {
+    in_world(1, || {
+        let reads_of_open = |rounds: usize| {
+            let disk = SimDisk::new();
+            {
+                let db = open_with(&disk, options(), calm()).unwrap();
+                let lists = in_buckets(&db, "chain");
+                (0..200).for_each(|number| lists.put(format!("{number:03}"), "base").unwrap());
+                flushed(&db, &[&|| ()]);
+                for _ in 0..rounds {
+                    (0..200).for_each(|number| lists.merge(format!("{number:03}"), "x".repeat(100)).unwrap());
+                    db.flush().unwrap();
+                }
+                db.close().unwrap();
+            }
+            let before = disk.reads();
+            let db = open_with(&disk, options(), calm()).unwrap();
+            (disk.reads() - before, db.stats().deltas)
+        };
+        let ((few, of_few), (many, of_many)) = (reads_of_open(1), reads_of_open(8));
+        assert!(of_many.segments >= of_few.segments + 7 && of_many.bytes > 7 * of_few.bytes, "{of_few:?} {of_many:?}");
+        // At most the footer of each segment.
+        assert!(many <= few + (of_many.segments - of_few.segments) as u64, "{few}, then {many}");
+    });
+}
+
 /// Three keys, each in a bucket of its own: what a user did to one of them, one after the other.
 struct History(Vec<[Option<String>; 3]>);
 
@@ -393,11 +466,6 @@ impl History {
 
 fn all_of(lists: &Keyspace) -> [Option<String>; 3] {
     KEYS.map(|key| text(lists, key))
-}
-
-/// Versions and range tombstones in tables, without those in segments.
-fn entries_in_levels(db: &Db) -> u64 {
-    db.stats().levels.iter().map(|level| level.entries + level.range_tombstones).sum()
 }
 
 /// Empties the bucket of `k` while that before it keeps its extent in the segment that both were flushed to, has the base of `k`
@@ -432,7 +500,8 @@ fn absorb_an_emptied_bucket(db: &Db, by_range: bool, history: &mut History) {
         false => history.change(&lists, 1, None),
     }
     settle(history);
-    db.compact_range(&lists, ..).unwrap();
+    // Its bucket alone: what the others hold is left as it is.
+    db.compact_range(&lists, "k"..="k").unwrap();
     settle(history);
     assert_eq!(entries_in_levels(db), 2);
     // The bucket after it is rewritten into a segment of its own: nothing may be taken in yet.
@@ -461,6 +530,8 @@ fn an_emptied_bucket_taken_in_by_its_neighbour_brings_no_dropped_operand_back() 
             let disk = SimDisk::new();
             let mut tuning = calm();
             (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (20 << 10, 3, 5);
+            // Idle upkeep would give each bucket a segment of its own.
+            tuning.compacts_when_idle = false;
             let db = open_with(&disk, options(), tuning.clone()).unwrap();
             let lists = in_buckets(&db, "chain");
             KEYS.iter().for_each(|key| lists.put(key, "base").unwrap());

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, Tuning, spawn};
+use cleavedb::testing::{self, SimDisk, Tuning, sleep, spawn};
 use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
 
 use crate::support::{in_world, open_with};
@@ -101,7 +102,7 @@ fn operands_of_many_flushes_are_read_in_their_order_in_every_way() {
 
 #[test]
 fn an_operand_below_a_tombstone_stays_dead_when_the_levels_have_nothing_else() {
-    for by_range in [false, true] {
+    for (by_range, with_snapshot) in [(false, false), (false, true), (true, false), (true, true)] {
         in_world(1, move || {
             let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
             let lists = in_buckets(&db, "chain");
@@ -111,9 +112,18 @@ fn an_operand_below_a_tombstone_stays_dead_when_the_levels_have_nothing_else() {
                 true => lists.delete_range("a".."z").unwrap(),
                 false => lists.delete("key").unwrap(),
             };
-            flushed(&db, &[&|| (), &|| lists.merge("key", "dead").unwrap(), &delete]);
+            flushed(&db, &[&|| (), &|| lists.merge("key", "dead").unwrap()]);
+            // For as long as the snapshot needs the operand, the tombstone stays too.
+            let snapshot = with_snapshot.then(|| db.snapshot());
+            flushed(&db, &[&delete]);
             db.compact_range(&lists, ..).unwrap();
-            assert!(db.stats().deltas.operands == 1, "{:?}", db.stats().deltas);
+            assert_eq!(db.stats().deltas.operands, u64::from(with_snapshot), "{:?}", db.stats().deltas);
+            assert_eq!(text(&lists, "key"), None);
+            if let Some(snapshot) = &snapshot {
+                assert_eq!(snapshot.get(&lists, "key").unwrap().unwrap(), "base+dead");
+            }
+            drop(snapshot);
+            db.compact_range(&lists, "a".."b").unwrap();
             assert_eq!(text(&lists, "key"), None);
             assert_eq!(lists.iter().unwrap().count(), 0);
             flushed(&db, &[&|| lists.merge("key", "live").unwrap()]);
@@ -123,6 +133,84 @@ fn an_operand_below_a_tombstone_stays_dead_when_the_levels_have_nothing_else() {
             assert_eq!(text(&lists, "key").as_deref(), Some("live"));
         });
     }
+}
+
+/// Versions and range tombstones in tables, without those in segments.
+pub fn entries_in_levels(db: &Db) -> u64 {
+    db.stats().levels.iter().map(|level| level.entries + level.range_tombstones).sum()
+}
+
+#[test]
+fn operands_that_tombstones_cover_leave_with_them_in_idle_time_or_when_their_range_is_compacted() {
+    for (by_range, is_asked) in [(false, false), (false, true), (true, false), (true, true)] {
+        in_world(1, move || {
+            let mut tuning = calm();
+            (tuning.bucket_bytes, tuning.buckets_max) = (16 << 10, 64);
+            let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            let key = |number: usize| format!("{number:04}");
+            let each = |change: &dyn Fn(String)| (0..2000).for_each(|number| change(key(number)));
+            let put = || each(&|key| lists.put(key, "base").unwrap());
+            let merge = || each(&|key| lists.merge(key, "operand").unwrap());
+            let delete = || match by_range {
+                true => lists.delete_range(..).unwrap(),
+                false => each(&|key| lists.delete(key).unwrap()),
+            };
+            flushed(&db, &[&put, &merge]);
+            let stats = db.stats().deltas;
+            assert!(stats.operands == 2000 && stats.buckets > 1, "{stats:?}");
+            lists.put("~", "stays").unwrap();
+            flushed(&db, &[&delete]);
+            if is_asked {
+                db.compact_range(&lists, ..).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            let stats = db.stats().deltas;
+            assert_eq!((stats.operands, stats.buckets, stats.segments), (0, 0, 0), "{by_range} {is_asked} {stats:?}");
+            assert_eq!(lists.iter().unwrap().count(), usize::from(!by_range));
+            // Idle compactions are bounded by what they would free.
+            let left = if is_asked { u64::from(!by_range) } else { u64::MAX };
+            assert!(entries_in_levels(&db) <= left, "{by_range} {is_asked}: {}", entries_in_levels(&db));
+        });
+    }
+}
+
+#[test]
+fn idle_upkeep_of_buckets_under_tombstones_ends() {
+    in_world(1, || {
+        let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let key = |number: usize| format!("{number:03}");
+        (0..300).for_each(|number| lists.put(key(number), "base").unwrap());
+        db.flush().unwrap();
+        (0..300).for_each(|number| lists.merge(key(number), "1").unwrap());
+        db.flush().unwrap();
+        let snapshot = db.snapshot();
+        // Tombstones cover every other key, and a snapshot still needs what they cover.
+        (0..300).step_by(2).for_each(|number| lists.delete(key(number)).unwrap());
+        db.flush().unwrap();
+        let settled = || {
+            db.wait_for_background().unwrap();
+            let before = db.stats().deltas;
+            sleep(Duration::from_secs(60));
+            db.wait_for_background().unwrap();
+            let after = db.stats().deltas;
+            assert_eq!(before.rewrites, after.rewrites, "{before:?} {after:?}");
+            after
+        };
+        let held = settled();
+        assert_eq!(held.operands, 300, "{held:?}");
+        assert!((0..300).all(|number| snapshot.get(&lists, key(number)).unwrap().unwrap() == *b"base+1"));
+        drop(snapshot);
+        // Anything that is written makes the engine look again.
+        flushed(&db, &[&|| lists.delete(key(2)).unwrap()]);
+        let left = settled();
+        assert_eq!(left.operands, 150, "{left:?}");
+        for number in 0..300 {
+            assert_eq!(text(&lists, &key(number)).as_deref(), (number % 2 == 1).then_some("base+1"));
+        }
+        assert!(left.rewrites <= 3 * left.buckets as u64, "{left:?}");
+    });
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod keyspaces;
 mod operators;
 mod deltas;
 mod buckets;
+mod bucket_folds;
 mod operand_cache;
 mod limits;
 mod released_space;

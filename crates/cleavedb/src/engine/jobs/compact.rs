@@ -20,7 +20,7 @@ use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::collection::remove_unreferenced;
 use crate::engine::jobs::folded_values::{FoldWriter, FoldedExtents, FoldedValues, is_worth_folding};
-use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
+use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
 use crate::engine::jobs::reorder::reorder_candidates;
@@ -33,7 +33,7 @@ use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::tuning::tuner::Setting;
-use crate::engine::work::{Bound, Class, MemoryShare, Owner, Profile, WorkState};
+use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
@@ -165,7 +165,7 @@ impl Job for Compaction {
 }
 
 /// True in idle time once values are in order: tables may then be compacted to refresh stale addresses.
-fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
+pub(super) fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
     state.activity() == Activity::Idle
         && core.settings.tuning.compacts_when_idle
         && !state.has(Sole::ValueCollection)
@@ -263,7 +263,7 @@ impl Core {
         Some(choice)
     }
 
-    /// Compacts a range down to the lowest level that holds any of it, and waits. Called by users.
+    /// Compacts a range down to the lowest level that holds any of it, rewrites the buckets that overlap it, and waits. Called by users.
     pub fn compact_range(self: &Arc<Core>, keyspace: &KeyspaceState, range: Between<'_>) -> Result<()> {
         self.check_writable()?;
         keyspace.check(self.database)?;
@@ -273,6 +273,8 @@ impl Core {
             return Ok(());
         }
         let end = bounds.upper.unwrap_or_else(|| vec![0xff; crate::base::limits::KEY_BYTES_MAX + 5]);
+        // First, so that tombstones are not kept for operands that they cover.
+        self.rewrite_buckets_within(&bounds.lower, &end)?;
         let version = self.published.view().version.clone();
         let holds = |level: &usize| !version.overlapping(*level, &bounds.lower, &end).is_empty();
         let Some(lowest) = (0..version.levels().len()).rev().find(holds) else {
@@ -291,47 +293,14 @@ impl Core {
 
     /// Returns false if there was nothing to do.
     fn compact_level_range(self: &Arc<Core>, from: usize, to: usize, start: &[u8], end: &[u8]) -> Result<bool> {
-        let mut state = self.work.lock();
-        let (job, number) = loop {
-            if state.is_stopped() {
-                return Err(Error::Closed);
-            }
-            self.check_poison()?;
-            // If a pause began since the previous level, wait until it ends.
-            let choice = match state.is_paused() {
-                true => None,
-                // A compaction requested by a caller retries quarantined tables.
-                false => {
-                    self.choose_with(&state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end))
-                }
-            };
+        self.run_as_caller(|state| {
+            // A compaction requested by a caller retries quarantined tables.
+            let choice =
+                self.choose_with(state, &BTreeSet::new(), |figures| choose_range(figures, from, to, start, end))?;
             // Its caller's thread runs it, whatever else is due.
-            match choice.map(|choice| Compaction { choice, priority: Priority::Urgent }) {
-                Some(Compaction { choice: Choice::Nothing, .. }) => return Ok(false),
-                Some(job) if !state.is_claimed(&job.profile().claims) => {
-                    let number = state.begin(job.profile(), Owner::Caller);
-                    break (Arc::new(job), number);
-                }
-                _ => self.work.wait_for_progress(&mut state),
-            }
-        };
-        drop(state);
-        let result = self.run_for_caller(job.clone(), number).map_err(|error| self.on_tier(error));
-        let is_unreadable =
-            |error: &Error| unreadable(error).is_some_and(|path| !job.unreadable_inputs(self, path).is_empty());
-        let result = match &result {
-            Err(error) if is_unreadable(error) => result,
-            _ => self.guarded(result),
-        };
-        let mut state = self.work.lock();
-        if result.is_ok() {
-            self.clear_shortages(&mut state, &job.profile());
-        }
-        state.end(number, &result, now());
-        drop(state);
-        self.update_pace();
-        self.work.wake_all();
-        result.map(|()| true)
+            let priority = Priority::Urgent;
+            Some((choice != Choice::Nothing).then_some(Compaction { choice, priority }))
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::memory::Counted;
 use crate::base::versions::{VersionRef, VersionSource};
-use crate::base::{Error, FileId, FileKey, FileKind, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
+use crate::base::{Error, FileId, FileKey, FileKind, KeyspaceId, Kind, Result, Stamp, split_key};
 use crate::cache::operand_cache::Flushing;
 use crate::deltas::crowds::CrowdCount;
 use crate::deltas::directory::{Change, Directory};
@@ -202,7 +202,7 @@ impl<S: VersionSource> VersionSource for BucketRoute<'_, S> {
             let lower = self.filling.bucket_of(&key, payload.len() as u64);
             let segment = self.writer.add(lower, &key, stamp, payload)?;
             self.crowds.note(lower, &key);
-            self.through.adds(segment, &key, || (stamp, Slice::copy_from(payload)));
+            self.through.adds(segment, &key, stamp, payload);
         }
         Ok(false)
     }

@@ -48,6 +48,10 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         return None;
     }
     let (tuning, view) = (&core.settings.tuning, &look.view);
+    let is_awaited = || core.upkeep.lock().callers > 0 && core.front_has_room(view);
+    if !view.directory.buckets().is_empty() && is_awaited() {
+        return None;
+    }
     // A full index table shrinks a little when it becomes a run, and is still worth a flush. With little space, each flush is
     // small.
     let flush_bytes = core.scheduler.setting().flush_bytes;

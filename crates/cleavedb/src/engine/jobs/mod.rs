@@ -23,6 +23,7 @@ pub(crate) mod write_tables;
 pub(crate) mod flush;
 pub(crate) mod front_exit;
 pub(crate) mod seal_front;
+pub(crate) mod caller;
 pub(crate) mod compact;
 pub(crate) mod folded_values;
 pub(crate) mod refreshed_addresses;

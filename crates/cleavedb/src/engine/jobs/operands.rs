@@ -1,6 +1,8 @@
 //! What is left of the operands of a key when its bucket is rewritten: per snapshot stripe, those that no newer base covers
 //! (rule 7), merged as far as the operator can (rules 6 and 8).
 
+use std::collections::BTreeSet;
+
 use crate::base::key_versions::{KeyVersion, KeyVersions};
 use crate::base::operator::join_neighbours;
 use crate::base::{Kind, OperatorSource, Result, Seqno, Stamp, limits, split_key};
@@ -15,31 +17,41 @@ use crate::levels::point_reads::OneKey;
 pub(crate) struct Operands<'a> {
     core: &'a Core,
     pub horizon: &'a JobHorizon,
-    /// Looks for a covering base of every key, also if it has a single operand.
-    is_thorough: bool,
     /// The newest base on whose evidence an operand was dropped.
     pub evidence: Seqno,
-    /// An operand that a newer base covers was kept for a snapshot. Known only if the look is thorough.
+    /// An operand that a newer base covers was kept for a snapshot.
     pub waits_for_snapshot: bool,
+    /// Keys to be folded in their bucket, since their folds were refused, and those of them that were.
+    refused: BTreeSet<Vec<u8>>,
+    pub folded: Vec<Vec<u8>>,
 }
 
 /// What all other layers of a view hold of a key at or below `snapshot`.
-pub(crate) fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Result<KeyVersions> {
+fn outside_buckets(view: &View, key: &[u8], snapshot: Seqno) -> Result<KeyVersions> {
     let mut versions = KeyVersions::default();
     collect_versions(view.layers_beside_buckets(), key, snapshot, &mut OneKey::default(), &mut versions)?;
     Ok(versions)
 }
 
 impl<'a> Operands<'a> {
-    pub fn new(core: &'a Core, horizon: &'a JobHorizon, is_thorough: bool) -> Operands<'a> {
-        Operands { core, horizon, is_thorough, evidence: Seqno::ZERO, waits_for_snapshot: false }
+    pub fn new(core: &'a Core, horizon: &'a JobHorizon) -> Operands<'a> {
+        let refused = core.upkeep.lock().refused();
+        let (evidence, folded) = (Seqno::ZERO, Vec::new());
+        Operands { core, horizon, evidence, waits_for_snapshot: false, refused, folded }
     }
 
-    /// The versions of a key in its bucket that are left, newest first. `versions` are all of them, newest first.
-    pub fn compact(&mut self, key: &[u8], versions: Vec<KeyVersion>) -> Vec<KeyVersion> {
-        if versions.len() < 2 && !self.is_thorough {
-            return versions;
-        }
+    /// For keys in their order, the newest base in all other layers. What lies in tables is read for all of them together.
+    pub fn bases_of<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Result<Seqno>> {
+        let view = &self.horizon.view;
+        let found = self.core.collect_many(view.layers_beside_buckets(), keys, Seqno::MAX);
+        found.into_iter().map(|versions| versions.map(|versions| versions.base_seqno())).collect()
+    }
+
+    /// The versions of a key in its bucket that are left, newest first. `versions` are all of them, newest first, and `newest_base`
+    /// is what [`bases_of`](Operands::bases_of) found.
+    pub fn compact(&mut self, key: &[u8], versions: Vec<KeyVersion>, newest_base: Result<Seqno>) -> Vec<KeyVersion> {
+        // A read of the key reports why. Without the base nothing can be merged.
+        let Ok(newest_base) = newest_base else { return versions };
         let snapshots = &self.horizon.snapshots;
         let stripe = |version: &KeyVersion| snapshots.partition_point(|&snapshot| snapshot < version.0.seqno());
         let (mut kept, mut rest) = (Vec::new(), &versions[..]);
@@ -47,32 +59,31 @@ impl<'a> Operands<'a> {
             // Everything in a bucket was published before its flush, so the last snapshot sees it.
             let snapshot = snapshots.get(stripe(&in_stripe[0])).or(snapshots.last());
             let snapshot = snapshot.copied().unwrap_or(Seqno::MAX);
-            self.compact_stripe(key, in_stripe, rest, snapshot, &mut kept);
+            // The base that readers of the stripe see: an older one, if the newest is newer than they are.
+            let base = match newest_base <= snapshot {
+                true => Ok(newest_base),
+                false => outside_buckets(&self.horizon.view, key, snapshot).map(|outside| outside.base_seqno()),
+            };
+            match base {
+                Ok(base) => self.compact_stripe(key, in_stripe, rest, base, &mut kept),
+                Err(_) => kept.extend(in_stripe.iter().cloned()),
+            }
             rest = &rest[in_stripe.len()..];
         }
-        if let Some((oldest, _)) = kept.last().filter(|_| self.is_thorough) {
-            let covered = outside_buckets(&self.horizon.view, key, Seqno::MAX);
-            self.waits_for_snapshot |= covered.is_ok_and(|outside| outside.base_seqno() > oldest.seqno());
-        }
+        self.waits_for_snapshot |= kept.last().is_some_and(|(oldest, _)| newest_base > oldest.seqno());
         kept
     }
 
-    /// The versions of one stripe that are left; `snapshot` is the oldest that sees them all, and `with_older` goes on with the
-    /// versions of older stripes.
+    /// The versions of one stripe that are left; `base` is the newest base in other layers that its readers see, and
+    /// `with_older` goes on with the versions of older stripes.
     fn compact_stripe(
         &mut self,
         key: &[u8],
         versions: &[KeyVersion],
         with_older: &[KeyVersion],
-        snapshot: Seqno,
+        base: Seqno,
         kept: &mut Vec<KeyVersion>,
     ) {
-        let Ok(outside) = outside_buckets(&self.horizon.view, key, snapshot) else {
-            // A read of the key reports why. Without the base nothing can be merged.
-            kept.extend(versions.iter().cloned());
-            return;
-        };
-        let base = outside.base_seqno();
         let live = versions.partition_point(|(stamp, _)| stamp.seqno() > base);
         if live < versions.len() {
             self.evidence = self.evidence.max(base);
@@ -84,23 +95,22 @@ impl<'a> Operands<'a> {
         let (deltas, own_base) = live.split_at(bases_at.unwrap_or(live.len()));
         let operator = split_key(key).and_then(|(keyspace, _)| self.core.keyspaces.operator(keyspace));
         let merged = match &operator {
-            Some(operator) => {
-                let mut merged = join_neighbours(
-                    &**operator,
-                    split_key(key).map_or(key, |(_, key)| key),
-                    deltas.iter().rev().cloned(),
-                );
+            Some(operator) if deltas.len() > 1 => {
+                let user_key = split_key(key).map_or(key, |(_, key)| key);
+                let mut merged = join_neighbours(&**operator, user_key, deltas.iter().rev().cloned());
                 merged.reverse();
                 merged
             }
-            None => deltas.to_vec(),
+            _ => deltas.to_vec(),
         };
+        let is_refused = !deltas.is_empty() && self.refused.contains(key);
         if operator.is_some()
-            && (merged.len() > OPERANDS_MAX || bases_at.is_some() && !deltas.is_empty())
+            && (merged.len() > OPERANDS_MAX || is_refused || bases_at.is_some() && !deltas.is_empty())
             && !live.is_empty()
             && let Some(folded) = self.fold(key, with_older)
         {
             kept.push(folded);
+            self.folded.extend(is_refused.then(|| key.to_vec()));
             return;
         }
         kept.extend(merged);

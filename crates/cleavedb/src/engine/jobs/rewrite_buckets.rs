@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::key_versions::KeyVersion;
-use crate::base::{Cursor, FileId, KeyspaceId, Result, Seqno, Stamp};
+use crate::base::{FileId, KeyspaceId, Result, Seqno};
 use crate::deltas::directory::{Bucket, Change, Directory};
-use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose};
-use crate::engine::buckets::{BucketCursor, Circumstances, FoldAttempt};
+use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose, rewrites};
+use crate::engine::bucket_window::BucketWindows;
+use crate::engine::buckets::{Circumstances, FoldAttempt};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
+use crate::engine::jobs::compact::may_compact_when_idle;
 use crate::engine::jobs::delta_segment::{Segment, SegmentWriter, change_directory, discard_rejected_segment};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::operands::Operands;
@@ -29,7 +31,9 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, keyspace_of};
 use crate::format::edit::Edit;
 use crate::format::interval::separator;
+use crate::format::meta::TableMeta;
 use crate::levels::table::Table;
+use crate::levels::version::Version;
 
 /// Due when a bucket is full or crowded, when segments hold much that no bucket uses, or when buckets are no longer wanted.
 pub(crate) const KIND: JobKind = JobKind { priority: Priority::Room, duties: &[Duty::All], next };
@@ -51,6 +55,8 @@ struct RewriteBuckets {
     segments: BTreeSet<FileId>,
     /// The lower bound of the bucket at which the next job goes on, if this one took some in turn.
     next: Option<Vec<u8>>,
+    /// Due only because nothing else is.
+    is_idle: bool,
 }
 
 fn next_if_urgent(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
@@ -81,30 +87,39 @@ fn due(core: &Core, state: &WorkState, look: &Look) -> Option<RewriteBuckets> {
     {
         return None;
     }
-    let Chosen { upkeep, next } = core.due_upkeep(view, &state.quarantined);
-    if upkeep.is_empty() {
-        return None;
+    let due = core.due_upkeep(view, &state.quarantined, false);
+    if !due.upkeep.is_empty() {
+        return Some(RewriteBuckets::new(view, due, false));
     }
-    let buckets = view.directory.buckets();
-    let extents = upkeep.iter().flat_map(|it| &buckets[it.buckets()]).flat_map(|bucket| &bucket.extents);
-    let segments = extents.map(|extent| extent.segment).collect();
-    // Behind the last one, the turn begins again.
-    let next = next.map(|next| buckets.get(next).map(|bucket| bucket.lower.clone()).unwrap_or_default());
-    Some(RewriteBuckets { upkeep, segments, next })
+    let due = match may_compact_when_idle(core, state) {
+        true => core.due_upkeep(view, &state.quarantined, true),
+        false => Chosen::default(),
+    };
+    (!due.upkeep.is_empty()).then(|| RewriteBuckets::new(view, due, true))
 }
 
 impl Core {
+    /// Idle time may bring upkeep, as far as is known without a look at every bucket.
+    pub fn wants_idle_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> bool {
+        let tombstones = || newest_tombstones(&tables_with_tombstones(&view.version), None);
+        !view.directory.buckets().is_empty()
+            && view.directory.seqnos().is_some_and(|(oldest, _)| oldest < tombstones())
+            && !self.due_upkeep(view, quarantined, true).upkeep.is_empty()
+    }
+
     /// The upkeep that is due, without buckets that a quarantined segment is part of.
-    fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>) -> Chosen {
+    fn due_upkeep(&self, view: &View, quarantined: &BTreeSet<FileId>, is_idle: bool) -> Chosen {
         let oldest = self.snapshots.oldest(&self.published);
         let mut memory = self.upkeep.lock();
+        let covering = if is_idle { tables_with_tombstones(&view.version) } else { Vec::new() };
         let now = Circumstances {
             oldest: if memory.waits_for_snapshot() { oldest } else { Seqno::ZERO },
+            tombstones: newest_tombstones(&covering, None),
             keyspace_changes: self.keyspaces.changes(),
             writers_wait: self.pacer.is_limited.load(Ordering::Relaxed),
             quarantined: quarantined.len(),
         };
-        if memory.is_nothing_due(&view.directory, now) {
+        if memory.is_nothing_due(&view.directory, now, is_idle) {
             return Chosen::default();
         }
         let dropped = self.keyspaces.dropped();
@@ -135,6 +150,8 @@ impl Core {
                 may_fold: !now.writers_wait,
                 is_blocked: segments_of(bucket).any(|segment| quarantined.contains(&segment)),
                 is_in_sparse_segment: false,
+                is_under_tombstones: is_idle
+                    && memory.is_under_new_tombstones(bucket, newest_tombstones(&covering, Some(bucket)), oldest),
                 crowd: memory.crowds.of(&bucket.lower),
             });
         }
@@ -143,10 +160,49 @@ impl Core {
         let from = view.directory.buckets().partition_point(|bucket| bucket.lower < memory.next);
         let due = choose(&figures, from, sizes);
         if due.upkeep.is_empty() {
-            memory.nothing_due = Some((Arc::downgrade(&view.directory), now));
+            memory.nothing_due[usize::from(is_idle)] = Some((Arc::downgrade(&view.directory), now));
         }
         due
     }
+}
+
+impl Core {
+    /// Rewrites the buckets that overlap the full keys from `start` up to, not including, `end`, and waits. Called by users.
+    pub fn rewrite_buckets_within(self: &Arc<Core>, start: &[u8], end: &[u8]) -> Result<()> {
+        if self.published.view().directory.overlapping(start, Some(end)).is_empty() {
+            return Ok(());
+        }
+        self.upkeep.lock().callers += 1;
+        let mut from = Some(start.to_vec());
+        let mut result = Ok(false);
+        while let Some(lower) = from.take().filter(|_| result.is_ok()) {
+            result = self.run_as_caller(|_| {
+                let view = self.published.view();
+                let within = view.directory.overlapping(&lower, Some(end));
+                let sizes = self.settings.tuning.bucket_sizes();
+                let upkeep = rewrites(&view.directory.buckets()[within.clone()], within.start, sizes);
+                let last = upkeep.last().map(|last| view.directory.buckets()[last.buckets().start].clone());
+                from = last.as_ref().and_then(|last| last.upper.clone());
+                Some(last.map(|_| RewriteBuckets::new(&view, Chosen { upkeep, next: None }, false)))
+            });
+        }
+        self.upkeep.lock().callers -= 1;
+        self.work.wake_all();
+        result.map(drop)
+    }
+}
+
+/// The tables that have tombstones.
+fn tables_with_tombstones(version: &Version) -> Vec<&TableMeta> {
+    let tables = version.levels().iter().flat_map(|level| level.tables().iter());
+    tables.map(|table| table.meta()).filter(|meta| meta.deletes + meta.range_deletes > 0).collect()
+}
+
+/// The highest sequence number of these tables, or of those that overlap a bucket.
+fn newest_tombstones(tables: &[&TableMeta], bucket: Option<&Bucket>) -> Seqno {
+    let overlaps =
+        |meta: &&&TableMeta| bucket.is_none_or(|bucket| meta.end > bucket.lower && bucket.ends_after(&meta.smallest));
+    tables.iter().filter(overlaps).map(|meta| meta.seqno_max).max().unwrap_or_default()
 }
 
 fn segments_of(bucket: &Bucket) -> impl Iterator<Item = FileId> {
@@ -180,11 +236,15 @@ fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
 impl Job for RewriteBuckets {
     fn profile(&self) -> Profile {
         let tables = self.segments.iter().copied().map(Claim::Table);
+        let claims = tables.fold(Claims::sole(Sole::Buckets), Claims::and);
         Profile {
             name: "rewrite buckets",
-            claims: tables.fold(Claims::sole(Sole::Buckets), Claims::and),
+            claims: match self.is_idle {
+                true => claims.and(Claim::Only(Sole::IdleTime)),
+                false => claims,
+            },
             binds: &[Bound::ReadSlow, Bound::Cpu, Bound::WriteSlow],
-            class: Class::Mandatory,
+            class: if self.is_idle { Class::Idle } else { Class::Mandatory },
             // That of flushes, none of which runs meanwhile.
             memory: MemoryShare::Own,
             need: Need::Compaction,
@@ -212,9 +272,20 @@ struct Rewritten {
     evidence: Seqno,
     /// Covered operands are left that only a snapshot keeps.
     waits_for_snapshot: bool,
+    /// Keys that were folded in their bucket, because their folds had been refused.
+    folded: Vec<Vec<u8>>,
 }
 
 impl RewriteBuckets {
+    fn new(view: &View, Chosen { upkeep, next }: Chosen, is_idle: bool) -> RewriteBuckets {
+        let buckets = view.directory.buckets();
+        let extents = upkeep.iter().flat_map(|it| &buckets[it.buckets()]).flat_map(|bucket| &bucket.extents);
+        let segments = extents.map(|extent| extent.segment).collect();
+        // Behind the last one, the turn begins again.
+        let next = next.map(|next| buckets.get(next).map(|bucket| bucket.lower.clone()).unwrap_or_default());
+        RewriteBuckets { upkeep, segments, next, is_idle }
+    }
+
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
         let directory = core.published.view().directory.clone();
         let buckets = directory.buckets();
@@ -226,7 +297,7 @@ impl RewriteBuckets {
         }
         let horizon = core.job_horizon();
         let rewritten = self.rewrite(core, &horizon, &directory)?;
-        let Rewritten { segment, lists, change, evidence, waits_for_snapshot } = rewritten;
+        let Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded: in_buckets } = rewritten;
         let after = directory.apply(&change);
         let used = after.segments();
         let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
@@ -241,6 +312,14 @@ impl RewriteBuckets {
             .into_iter()
             .filter_map(|lower| after.find(&lower).map(|bucket| (lower, segments_of(bucket).collect())))
             .map(|(lower, segments)| (lower, (segments, held)))
+            .collect();
+        let covering = tables_with_tombstones(&horizon.view.version);
+        let written = segment.as_ref().map(|segment| segment.table.meta().id);
+        let under: Vec<(Vec<u8>, (Seqno, Option<Seqno>))> = after
+            .buckets()
+            .iter()
+            .filter(|bucket| segments_of(bucket).any(|segment| Some(segment) == written))
+            .map(|bucket| (bucket.lower.clone(), (newest_tombstones(&covering, Some(bucket)), held)))
             .collect();
         let added = segment.as_ref().map(|segment| (usize::from(SEGMENT_LEVEL), segment.table.clone()));
         let after = Arc::new(after);
@@ -264,8 +343,11 @@ impl RewriteBuckets {
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
             let mut memory = core.upkeep.lock();
             rewritten.iter().for_each(|lower| memory.crowds.remove(lower));
+            in_buckets.iter().for_each(|key| memory.note_folded(key));
             memory.attempts.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.attempts.extend(attempts);
+            memory.tombstones.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
+            memory.tombstones.extend(under);
             memory.next = self.next.clone().unwrap_or_else(|| std::mem::take(&mut memory.next));
             Ok(())
         }))
@@ -276,6 +358,7 @@ impl RewriteBuckets {
         let mut lists = RewrittenLists::new(core, core.settings.tuning.job_bytes / LISTS_PART);
         let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
         let mut removed = Vec::new();
+        let mut folded = Vec::new();
         let (mut evidence, mut waits_for_snapshot, mut count) = (Seqno::ZERO, false, directory.buckets().len());
         for upkeep in &self.upkeep {
             let buckets = &directory.buckets()[upkeep.buckets()];
@@ -286,11 +369,11 @@ impl RewriteBuckets {
             }
             set.insert(first.lower.clone(), Vec::new());
             removed.extend(others.iter().map(|bucket| bucket.lower.clone()));
-            let is_thorough = matches!(upkeep, Upkeep::Fold(_));
-            let mut operands = Operands::new(core, horizon, is_thorough);
+            let mut operands = Operands::new(core, horizon);
             self.rewrite_one(core, buckets, &mut operands, (&mut writer, &mut lists), &mut count)?;
             evidence = evidence.max(operands.evidence);
             waits_for_snapshot |= operands.waits_for_snapshot;
+            folded.append(&mut operands.folded);
         }
         let segment = writer.finish()?;
         for (lower, extent) in segment.iter().flat_map(|segment| &segment.extents) {
@@ -298,7 +381,7 @@ impl RewriteBuckets {
         }
         let written = segment.as_ref().map(|segment| segment.table.meta().id);
         let change = directory.without_empty(Change { removed, set: set.into_iter().collect() }, written);
-        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot })
+        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded })
     }
 
     /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.
@@ -311,30 +394,31 @@ impl RewriteBuckets {
         count: &mut usize,
     ) -> Result<()> {
         let sizes = core.settings.tuning.bucket_sizes();
-        let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
-        let mut lower = first.lower.clone();
+        let mut lower = buckets[0].lower.clone();
         let (mut part, mut rest) = (0, buckets.iter().map(|bucket| bucket.bytes()).sum::<u64>());
         let Some(source) = operands.horizon.view.buckets() else { return Ok(()) };
-        let mut cursor = BucketCursor::new(source.clone(), false).until(last);
-        cursor.seek(&first.lower, Stamp::NEWEST)?;
+        let windows = BucketWindows::over(source, buckets, &core.memory.jobs)?;
+        let Some(mut windows) = windows else { return Ok(()) };
         let mut before: Option<Vec<u8>> = None;
-        while cursor.valid() && last.ends_after(cursor.key()) {
-            let (key, versions) = cursor.take_key()?;
-            rest = rest.saturating_sub(bytes_of(&key, &versions));
-            let kept = operands.compact(&key, versions);
-            let bytes = bytes_of(&key, &kept);
-            if *count < sizes.buckets_max && sizes.cuts(part, bytes + rest) {
-                let bound = before.as_ref().and_then(|before| separator(before, &key)).unwrap_or(&key);
-                (part, lower) = (0, bound.to_vec());
-                *count += 1;
+        while windows.advance()? {
+            let bases = operands.bases_of(windows.keys.iter().map(|(key, _)| &key[..]));
+            for ((key, versions), base) in windows.keys.drain(..).zip(bases) {
+                rest = rest.saturating_sub(bytes_of(&key, &versions));
+                let kept = operands.compact(&key, versions, base);
+                let bytes = bytes_of(&key, &kept);
+                if *count < sizes.buckets_max && sizes.cuts(part, bytes + rest) {
+                    let bound = before.as_ref().and_then(|before| separator(before, &key)).unwrap_or(&key);
+                    (part, lower) = (0, bound.to_vec());
+                    *count += 1;
+                }
+                part += bytes;
+                for (stamp, payload) in &kept {
+                    writer.add(&lower, &key, *stamp, payload)?;
+                }
+                lists.note(&key, &kept);
+                core.limit_io(2 * bytes);
+                before = Some(key);
             }
-            part += bytes;
-            for (stamp, payload) in &kept {
-                writer.add(&lower, &key, *stamp, payload)?;
-            }
-            lists.note(&key, &kept);
-            core.limit_io(2 * bytes);
-            before = Some(key);
         }
         Ok(())
     }

@@ -236,8 +236,9 @@ impl Core {
             !version.levels()[0].tables().is_empty()
                 || state.stale.when_idle.iter().any(|table| version.find(*table).is_some())
         };
+        let wants_upkeep = || self.wants_idle_upkeep(&self.published.view(), &state.quarantined);
         let wants_values = || victims(self, state, true).is_some() || reorder_candidates(self, state).is_some();
-        (wants_idle_compaction() || wants_values()).then_some(rested_in)
+        (wants_idle_compaction() || wants_values() || wants_upkeep()).then_some(rested_in)
     }
 
     /// Runs the due jobs of the front. The first thread calls this at the yield points of a compaction.

@@ -22,6 +22,7 @@ pub(crate) struct FlushThrough<'a> {
     is_cached: bool,
     /// Its operands for the bucket and their segment, and its newest base.
     versions: Vec<KeyVersion>,
+    bytes: usize,
     segment: Option<FileId>,
     base: Seqno,
 }
@@ -39,6 +40,7 @@ impl<'a> FlushThrough<'a> {
             key: Vec::new(),
             is_cached: false,
             versions: Vec::new(),
+            bytes: 0,
             segment: None,
             base: Seqno::ZERO,
         }
@@ -62,12 +64,21 @@ impl<'a> FlushThrough<'a> {
         }
     }
 
-    /// An operand that goes to a bucket.
-    pub fn adds(&mut self, segment: FileId, key: &[u8], version: impl FnOnce() -> KeyVersion) {
-        if self.begin(key) {
-            self.segment = Some(segment);
-            self.versions.push(version());
+    /// An operand that goes to a bucket. If the operands of a key are more than a list of the cache may have, its list goes, and
+    /// no more of them is copied.
+    pub fn adds(&mut self, segment: FileId, key: &[u8], stamp: Stamp, operand: &[u8]) {
+        if !self.begin(key) {
+            return;
         }
+        self.bytes += self.core.memory.operands.bytes_of(operand);
+        if self.bytes > self.core.memory.operands.list_bytes_max() {
+            self.core.memory.operands.remove(key);
+            self.is_cached = false;
+            (self.versions, self.bytes, self.base) = (Vec::new(), 0, Seqno::ZERO);
+            return;
+        }
+        self.segment = Some(segment);
+        self.versions.push((stamp, Slice::copy_from(operand)));
     }
 
     fn end_key(&mut self) {
@@ -78,6 +89,7 @@ impl<'a> FlushThrough<'a> {
         let segments: Vec<FileId> =
             bucket.iter().flat_map(|bucket| &bucket.extents).map(|extent| extent.segment).collect();
         let (versions, base) = (std::mem::take(&mut self.versions), std::mem::take(&mut self.base));
+        self.bytes = 0;
         if let Some((keyspace, user_key)) = split_key(&self.key)
             && (!versions.is_empty() || base > Seqno::ZERO)
         {
@@ -115,13 +127,11 @@ impl RewrittenLists {
         if !self.operands.holds(key) {
             return;
         }
-        let copied = kept.iter().map(|(stamp, payload)| (*stamp, Slice::copy_from(payload)));
-        let copied: Vec<KeyVersion> = copied.collect();
-        let bytes =
-            key.len() + copied.iter().map(|(_, payload)| payload.len() + size_of::<KeyVersion>()).sum::<usize>();
-        if self.memory.bytes() + bytes <= self.bytes_max {
+        let bytes = key.len() + kept.iter().map(|(_, payload)| payload.len() + size_of::<KeyVersion>()).sum::<usize>();
+        if self.operands.admits(kept) && self.memory.bytes() + bytes <= self.bytes_max {
             self.memory.set(self.memory.bytes() + bytes);
-            self.lists.push((key.to_vec(), copied));
+            let copied = kept.iter().map(|(stamp, payload)| (*stamp, Slice::copy_from(payload)));
+            self.lists.push((key.to_vec(), copied.collect()));
         }
     }
 

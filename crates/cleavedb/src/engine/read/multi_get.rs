@@ -6,10 +6,10 @@ use crate::base::key_versions::KeyVersions;
 use crate::base::{FileId, Result, Seqno, Slice, full_key};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::engine::layer::collect_versions;
+use crate::engine::layer::{Layer, collect_versions};
 use crate::engine::read::get::CachedValue;
 use crate::engine::view::View;
-use crate::levels::point_reads::{ManyKeys, Unanswered, read_missing};
+use crate::levels::point_reads::{ManyKeys, OneKey, Unanswered, read_missing};
 
 /// The most keys looked up together; with more, they would evict each other's blocks from a small cache.
 const KEYS_TOGETHER: usize = 512;
@@ -19,8 +19,33 @@ struct Open<'a> {
     index: usize,
     key: &'a [u8],
     full: Vec<u8>,
-    /// The blocks it has waited for.
-    waited_for: Vec<(FileId, u64)>,
+}
+
+/// Looks keys up, given in key order, in rounds: a round answers those whose blocks are cached, then reads the blocks that
+/// the others need. `found` gets no answer for a key whose block was read and evicted, or could not be read.
+fn in_rounds<K>(
+    keys: impl Iterator<Item = K>,
+    mut look_up: impl FnMut(&K) -> Result<KeyVersions, Unanswered>,
+    mut found: impl FnMut(K, Option<Result<KeyVersions>>),
+) {
+    let mut open: Vec<(K, Vec<(FileId, u64)>)> = keys.map(|key| (key, Vec::new())).collect();
+    while !open.is_empty() {
+        let (mut missing, mut waiting) = (Vec::new(), Vec::new());
+        for (key, mut waited_for) in open {
+            match look_up(&key) {
+                Ok(versions) => found(key, Some(Ok(versions))),
+                Err(Unanswered::Failed(error)) => found(key, Some(Err(error))),
+                Err(Unanswered::NotCached(block)) if !waited_for.contains(&block.place()) => {
+                    waited_for.push(block.place());
+                    missing.push(block);
+                    waiting.push((key, waited_for));
+                }
+                Err(Unanswered::NotCached(_)) => found(key, None),
+            }
+        }
+        open = waiting;
+        read_missing(missing);
+    }
 }
 
 /// One keyspace at one view and sequence number.
@@ -54,43 +79,53 @@ impl Core {
         for together in order.chunks(KEYS_TOGETHER) {
             let open = together.iter().map(|&index| {
                 let key = keys[index].as_ref();
-                Open { index, key, full: full_key(keyspace.record.id, key), waited_for: Vec::new() }
+                Open { index, key, full: full_key(keyspace.record.id, key) }
             });
             moment.answer(open.collect(), &mut answers);
         }
         answers
     }
+
+    /// What `layers` hold of full keys, given in their order, at or below `seqno`, as [`collect_versions`] finds it: for jobs,
+    /// which look up many keys.
+    pub fn collect_many<'a>(
+        &self,
+        layers: &[Layer],
+        keys: impl Iterator<Item = &'a [u8]>,
+        seqno: Seqno,
+    ) -> Vec<Result<KeyVersions>> {
+        let mut tables = ManyKeys::default();
+        let mut all: Vec<Result<KeyVersions>> = Vec::new();
+        let keys = keys.inspect(|_| all.push(Ok(KeyVersions::default()))).enumerate().collect::<Vec<_>>();
+        let look_up = |(_, key): &(usize, &[u8])| {
+            let mut versions = KeyVersions::default();
+            collect_versions(layers, key, seqno, &mut tables, &mut versions).map(|()| versions)
+        };
+        in_rounds(keys.into_iter(), look_up, |(index, key), found| {
+            all[index] = found.unwrap_or_else(|| {
+                let mut versions = KeyVersions::default();
+                collect_versions(layers, key, seqno, &mut OneKey::default(), &mut versions).map(|()| versions)
+            });
+        });
+        all
+    }
 }
 
 impl Moment<'_> {
-    /// Answers keys, given in key order, in rounds. A round answers the keys whose blocks are cached, then reads the
-    /// blocks that the other keys need. The last step fetches the separated values.
-    fn answer<'a>(&self, mut open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
+    /// Answers keys, given in key order. The last step fetches the separated values.
+    fn answer<'a>(&self, open: Vec<Open<'a>>, answers: &mut [Result<Option<Slice>>]) {
         let mut tables = ManyKeys::with_operands(&self.core.memory.operands);
         let mut separated: Vec<(Open<'a>, KeyVersions)> = Vec::new();
-        while !open.is_empty() {
-            let mut missing = Vec::new();
-            let mut waiting = Vec::new();
-            for mut key in open {
-                let index = key.index;
-                match self.look_up(&key, &mut tables) {
-                    Ok(versions) if versions.is_separated() => separated.push((key, versions)),
-                    Ok(versions) => answers[index] = self.resolve(&key, Ok(versions)),
-                    Err(Unanswered::Failed(error)) => answers[index] = self.resolve(&key, Err(error)),
-                    Err(Unanswered::NotCached(block)) if !key.waited_for.contains(&block.place()) => {
-                        key.waited_for.push(block.place());
-                        missing.push(block);
-                        waiting.push(key);
-                    }
-                    // The block was read and evicted, or its read failed: this key is read alone.
-                    Err(Unanswered::NotCached(_)) => {
-                        answers[index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno)
-                    }
-                }
-            }
-            open = waiting;
-            read_missing(missing);
-        }
+        in_rounds(
+            open.into_iter(),
+            |key| self.look_up(key, &mut tables),
+            |key, found| match found {
+                Some(Ok(versions)) if versions.is_separated() => separated.push((key, versions)),
+                Some(found) => answers[key.index] = self.resolve(&key, found),
+                // This key is read alone.
+                None => answers[key.index] = self.core.get_in(self.view, self.keyspace, key.key, self.seqno),
+            },
+        );
         let versions = separated.iter_mut().flat_map(|(key, versions)| {
             let full = &key.full[..];
             versions.separated().map(move |version| (full, version))

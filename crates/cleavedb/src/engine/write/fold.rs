@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::key_versions::{KeyVersion, KeyVersions};
-use crate::base::{Cursor, Error, Kind, Result, Seqno, Slice, Stamp, limits, split_key};
+use crate::base::{Error, Kind, Result, Seqno, Slice, limits, split_key};
 use crate::deltas::directory::Bucket;
 use crate::engine::batch::Batch;
-use crate::engine::buckets::BucketCursor;
+use crate::engine::bucket_window::BucketWindows;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
@@ -30,38 +30,45 @@ struct Fold {
 
 impl Core {
     /// Folds all keys of neighbouring buckets that can be folded now. False if writers wait for room, so that it should be
-    /// tried again.
+    /// tried again. Keys are looked up, and values read, for many keys together.
     pub fn fold_buckets(&self, buckets: &[Arc<Bucket>]) -> Result<bool> {
-        let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Ok(true) };
         let (view, seen) = self.published.read();
         let Some(source) = view.buckets() else { return Ok(true) };
-        let mut cursor = BucketCursor::new(source.clone(), false).until(last);
-        cursor.seek(&first.lower, Stamp::NEWEST)?;
-        let (mut folds, mut bytes) = (Vec::new(), 0);
-        while cursor.valid() && last.ends_after(cursor.key()) {
-            let (key, versions) = cursor.take_key()?;
-            if let Some(fold) = self.fold_of(&view, key, &versions, seen) {
-                bytes += fold.value.len();
-                folds.push(fold);
+        let windows = BucketWindows::over(source, buckets, &self.memory.jobs)?;
+        let Some(mut windows) = windows else { return Ok(true) };
+        let mut memory = self.memory.jobs.hold(0);
+        while windows.advance()? {
+            let keys = windows.keys.iter().map(|(key, _)| &key[..]);
+            let found = self.collect_many(view.layers(), keys, seen);
+            let mut live: Vec<(Vec<u8>, KeyVersions)> = windows.keys.drain(..).zip(found).filter_map(live).collect();
+            // The values that the operands apply to are read together, for as many keys as are committed together.
+            while !live.is_empty() {
+                let mut bytes = 0;
+                let fits = live.iter().take_while(|(_, versions)| {
+                    bytes += versions.bytes();
+                    bytes <= TOGETHER_BYTES
+                });
+                let count = fits.count().max(1);
+                let mut some: Vec<_> = live.drain(..count).collect();
+                memory.set(2 * bytes);
+                let separated = some.iter_mut().flat_map(|(key, versions)| {
+                    let key = &key[..];
+                    versions.separated().map(move |version| (key, version))
+                });
+                self.fetch_together(&view, separated, false, None);
+                let folds = some.into_iter().filter_map(|(key, versions)| self.fold_of(&view, key, &versions));
+                if !self.write_folds(&folds.collect::<Vec<_>>(), seen)? {
+                    return Ok(false);
+                }
             }
-            if bytes >= TOGETHER_BYTES && !self.write_folds(&std::mem::take(&mut folds), seen)? {
-                return Ok(false);
-            }
-            bytes = if folds.is_empty() { 0 } else { bytes };
         }
-        self.write_folds(&folds, seen)
+        Ok(true)
     }
 
-    /// The value of a key with these versions in its bucket. `None` if they are all covered, or cannot be merged.
-    fn fold_of(&self, view: &View, key: Vec<u8>, versions: &[KeyVersion], seen: Seqno) -> Option<Fold> {
+    /// The value of a key. `None` if its operands cannot be merged.
+    fn fold_of(&self, view: &View, key: Vec<u8>, versions: &KeyVersions) -> Option<Fold> {
         let keyspace = self.keyspaces.with_id(split_key(&key)?.0)?;
-        let mut found = KeyVersions::default();
-        collect_versions(view.layers(), &key, seen, &mut OneKey::default(), &mut found).ok()?;
-        let is_live = versions.iter().any(|(stamp, _)| {
-            let is_base = found.base().is_some_and(|(base, _)| base == stamp);
-            is_base || found.deltas().iter().any(|(delta, _)| delta == stamp)
-        });
-        let value = if is_live { self.value_of(view, &keyspace, &key, &found, None).ok()?? } else { return None };
+        let value = self.value_of(view, &keyspace, &key, versions, None).ok()??;
         (value.len() < limits::VALUE_BYTES_LIMIT).then_some(Fold { keyspace, full: key, value })
     }
 
@@ -88,15 +95,17 @@ impl Core {
         self.check_poison()?;
         // Nothing is added while the lock is held.
         let view = self.published.view();
-        let mut batch = Batch::default();
+        let (mut batch, mut refused) = (Batch::default(), Vec::new());
         for fold in folds {
             let Some((_, key)) = split_key(&fold.full) else { continue };
             // A layer that cannot be read refuses the fold; its readers report why.
             match has_changed(&view, &fold.full, seen).unwrap_or(true) {
-                true => drop(self.counters.folds_refused.fetch_add(1, Ordering::Relaxed)),
+                true => refused.push(&fold.full[..]),
                 false => batch.push(&fold.keyspace, Kind::Put, key, &fold.value),
             }
         }
+        self.counters.folds_refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+        self.upkeep.lock().note_refused(&refused);
         if batch.is_empty() {
             return Ok(());
         }
@@ -105,6 +114,18 @@ impl Core {
         self.counters.folds.fetch_add(batch.len() as u64, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// A key with what all layers hold of it, unless all of its versions in its bucket are covered.
+fn live(
+    ((key, in_bucket), found): ((Vec<u8>, Vec<KeyVersion>), Result<KeyVersions>),
+) -> Option<(Vec<u8>, KeyVersions)> {
+    let found = found.ok()?;
+    let is_live = in_bucket.iter().any(|(stamp, _)| {
+        let is_base = found.base().is_some_and(|(base, _)| base == stamp);
+        is_base || found.deltas().iter().any(|(delta, _)| delta == stamp)
+    });
+    is_live.then_some((key, found))
 }
 
 /// True if a layer has a version of the key newer than `seen`, or a range tombstone that covers it. Layers without anything so

@@ -1,0 +1,102 @@
+//! Folds of buckets that race with writes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cleavedb::testing::{SimDisk, sleep};
+
+use crate::deltas::{calm, flushed, in_buckets, options, text};
+use crate::support::{in_world, open_with};
+
+/// Merges into a key while its bucket is folded, so that the fold is refused, some times in a row. Returns the operands of
+/// the store after each.
+fn refused_folds(rounds: usize) -> Vec<u64> {
+    let disk = SimDisk::new();
+    let mut tuning = calm();
+    (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (1 << 10, 1, 2);
+    (tuning.cache_bytes, tuning.compacts_when_idle) = (0, false);
+    let db = open_with(&disk, options(), tuning).unwrap();
+    let lists = in_buckets(&db, "chain");
+    lists.put("hot", "base").unwrap();
+    let mut expected = "base".to_owned();
+    let mut merge = |operand: String| {
+        lists.merge("hot", &operand).unwrap();
+        expected += &format!("+{operand}");
+        expected.clone()
+    };
+    flushed(&db, &[&|| ()]);
+    merge("x".repeat(1000));
+    flushed(&db, &[&|| ()]);
+    let mut operands = Vec::new();
+    for round in 0..rounds {
+        let before = db.stats().deltas.rewrites;
+        merge(format!("{round}{}", "y".repeat(600)));
+        disk.set_latency(Path::new("/db"), Duration::from_millis(30));
+        db.flush().unwrap();
+        let mut number = 0;
+        let value = loop {
+            sleep(Duration::from_millis(25));
+            let value = merge(format!("{round}.{number}"));
+            number += 1;
+            if db.stats().deltas.rewrites > before {
+                break value;
+            }
+        };
+        disk.set_latency(Path::new("/db"), Duration::ZERO);
+        assert!(text(&lists, "hot") == Some(value), "round {round}");
+        operands.push(db.stats().deltas.operands);
+    }
+    let stats = db.stats().deltas;
+    assert_eq!((stats.folds, stats.folds_refused), (0, rounds as u64), "{stats:?}, {operands:?}");
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    let value = text(&lists, "hot").unwrap();
+    db.close().unwrap();
+    let db = open_with(&disk, options(), calm()).unwrap();
+    assert!(text(&db.open_keyspace("lists").unwrap(), "hot") == Some(value));
+    operands
+}
+
+#[test]
+fn a_fold_racing_a_write_is_refused_and_after_two_refusals_the_key_is_folded_in_its_bucket() {
+    in_world(1, || {
+        let operands = refused_folds(3);
+        // The second refusal comes just before the bucket is rewritten.
+        assert_eq!(operands, [2, 1, 1]);
+    });
+}
+
+#[test]
+fn a_fold_racing_a_put_loses_against_it() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (1 << 10, 1, 2);
+        tuning.cache_bytes = 0;
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let change: [&dyn Fn(&str); 3] =
+            [&|key| lists.put(key, "put").unwrap(), &|key| lists.delete(key).unwrap(), &|key| {
+                lists.delete_range(key..=key).unwrap()
+            }];
+        let keys = ["a", "b", "c", "d"];
+        keys.iter().for_each(|key| lists.put(key, "base").unwrap());
+        let merge = || keys.iter().for_each(|key| lists.merge(key, "x".repeat(200)).unwrap());
+        flushed(&db, &[&|| (), &merge, &|| ()]);
+        disk.set_latency(Path::new("/db"), Duration::from_millis(30));
+        flushed(&db, &[&merge]);
+        // The fold has read the values by then, and is not committed yet.
+        sleep(Duration::from_millis(40));
+        keys.iter().zip(change).for_each(|(key, change)| change(key));
+        disk.set_latency(Path::new("/db"), Duration::ZERO);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert_eq!((stats.folds, stats.folds_refused), (1, 3), "{stats:?}");
+        let expected =
+            [Some("put".to_owned()), None, None, Some(["base", &"x".repeat(200), &"x".repeat(200)].join("+"))];
+        for _ in 0..2 {
+            assert_eq!(keys.map(|key| text(&lists, key)), expected);
+            db.compact_range(&lists, ..).unwrap();
+        }
+    });
+}
