@@ -18,7 +18,7 @@ pub fn draw(stats: &Stats, out: &mut dyn Write) -> Result<()> {
     let (seqno, durable) = (HumanCount(stats.seqno), HumanCount(stats.durable_seqno));
     let (keyspaces, snapshots) = (stats.keyspaces, stats.snapshots);
     writeln!(out, "   seqno {seqno} (durable up to {durable}), keyspaces {keyspaces}, snapshots {snapshots}\n")?;
-    Ok(picture::draw(stats, out)?)
+    Ok(picture::draw(stats, usize::MAX, out)?)
 }
 
 /// The statistics as JSON. The names of the fields are a stable public format.

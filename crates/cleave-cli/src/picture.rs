@@ -7,8 +7,6 @@ use cleavedb::{DecisionStats, DeviceStats, SchedulingStats, SettingStats, Stats,
 use indicatif::{BinaryBytes, HumanCount};
 
 const BAR_CELLS: usize = 32;
-/// The last decisions of the scheduler that are shown.
-const DECISIONS_SHOWN: usize = 5;
 
 /// One part of the store.
 struct Row {
@@ -24,8 +22,9 @@ impl Row {
     }
 }
 
-/// Draws the store from the newest records at the top to the oldest at the bottom, then its costs.
-pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+/// Draws the store from the newest records at the top to the oldest at the bottom, then its costs, with up to `decisions`
+/// of the scheduler's last decisions.
+pub fn draw(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()> {
     let rows = rows(stats);
     let largest = rows.iter().map(|row| row.bytes).max().unwrap_or(0);
     for Row { name, what, bytes, note } in &rows {
@@ -33,7 +32,7 @@ pub fn draw(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "   {}", format!("{name:<12} {what:<34} {size:>11}  {bar}{note}").trim_end())?;
     }
     writeln!(out)?;
-    costs(stats, out)
+    costs(stats, decisions, out)
 }
 
 fn rows(stats: &Stats) -> Vec<Row> {
@@ -86,7 +85,7 @@ fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     for directory in &tiers.directories {
-        let tier = if directory.tier == Tier::Fast { "fast" } else { "slow" };
+        let tier = name_of(directory.tier);
         let former = if directory.is_declared { "" } else { ", files move out of it" };
         let (files, bytes) = (counted(directory.files, "file"), BinaryBytes(directory.bytes));
         let held = match directory.checkpoint_bytes {
@@ -107,12 +106,31 @@ fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The queues of background work, the scheduler's settings, and the last changes of these.
-fn scheduling(scheduling: &SchedulingStats, out: &mut dyn Write) -> io::Result<()> {
-    let SchedulingStats { merge_queue, flush_queue, setting, decisions, .. } = scheduling;
-    let runs = counted(*merge_queue, "run");
-    writeln!(out, "   waiting: {runs} to merge, {flush_queue:.1} jobs' worth to write; {}", words_of(setting))?;
-    for decision in decisions.iter().rev().take(DECISIONS_SHOWN) {
+/// "fast" or "slow".
+pub fn name_of(tier: Tier) -> &'static str {
+    if tier == Tier::Fast { "fast" } else { "slow" }
+}
+
+/// The merge queue in merges: the scheduler finds it long beyond 1.5 (the flush queue, in jobs, at 3).
+pub fn merge_score(merge_queue: usize, setting: &SettingStats) -> f64 {
+    merge_queue as f64 / setting.merge_runs.max(1) as f64
+}
+
+/// The queues of background work, the scheduler's settings, the limit on background I/O, and the last changes of settings,
+/// newest first.
+fn scheduling(scheduling: &SchedulingStats, shown: usize, out: &mut dyn Write) -> io::Result<()> {
+    let SchedulingStats { merge_queue, flush_queue, setting, decisions, background_bytes_per_second, .. } = scheduling;
+    let (runs, score) = (counted(*merge_queue, "run"), merge_score(*merge_queue, setting));
+    writeln!(
+        out,
+        "   waiting: {runs} to merge (score {score:.1}), {flush_queue:.1} jobs' worth to write; {}",
+        words_of(setting)
+    )?;
+    if let Some(rate) = background_bytes_per_second {
+        let used = BinaryBytes(scheduling.background_bytes);
+        writeln!(out, "   background work may use {}/s now, and has used {used}", BinaryBytes(*rate))?;
+    }
+    for decision in decisions.iter().rev().take(shown) {
         writeln!(out, "   {}", decided(decision))?;
     }
     writeln!(out)
@@ -124,11 +142,12 @@ fn words_of(setting: &SettingStats) -> String {
     format!("{merge_runs} runs a merge, {flush} a flush, {level} in HL1, {}", counted(*compactions, "compaction"))
 }
 
-fn decided(decision: &DecisionStats) -> String {
+/// When and why the settings changed, with the figures that led to it, and what they have been since.
+pub fn decided(decision: &DecisionStats) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let processors = decision.processors_busy.map_or("unknown".to_owned(), percent);
     let device = |device: &DeviceStats| {
-        let tier = if device.tier == Tier::Fast { "fast" } else { "slow" };
+        let tier = name_of(device.tier);
         let latency = device.latency.map_or_else(String::new, |time| format!(" at {:.1} ms", 1e3 * time.as_secs_f64()));
         format!(", {tier} device {}{latency}", percent(device.busy))
     };
@@ -144,9 +163,9 @@ fn decided(decision: &DecisionStats) -> String {
     )
 }
 
-fn costs(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+fn costs(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()> {
     tiers(&stats.tiers, out)?;
-    scheduling(&stats.scheduling, out)?;
+    scheduling(&stats.scheduling, decisions, out)?;
     let memory = &stats.memory;
     let written = [
         (stats.log_bytes_written, "log"),
@@ -247,6 +266,20 @@ mod tests {
         assert_eq!(bar(1, 1 << 40), "▏");
         assert_eq!(bar(0, 10), "");
         assert_eq!(bar(0, 0), "");
+    }
+
+    #[test]
+    fn the_scheduler_is_shown_with_its_limit_and_as_many_decisions_as_are_asked_for() {
+        let mut stats = SchedulingStats::default();
+        stats.decisions = vec![DecisionStats::default(); 12];
+        stats.background_bytes_per_second = Some(5 << 20);
+        let shown = |most| {
+            let mut out = Vec::new();
+            scheduling(&stats, most, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(shown(3).contains("background work may use 5.00 MiB/s now"), "{}", shown(3));
+        assert_eq!([3, usize::MAX].map(|most| shown(most).matches("writers wait").count()), [3, 12]);
     }
 
     #[test]

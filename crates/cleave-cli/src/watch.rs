@@ -5,13 +5,15 @@ use std::io::{IsTerminal, Write};
 use std::thread::sleep;
 use std::time::Duration;
 
-use cleavedb::{LiveStats, Stats};
+use cleavedb::{DirectoryStats, LiveStats, SchedulingStats, Stats, TierStats};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
 use crate::{args, figures, live, picture};
 
+/// The last decisions of the scheduler that a screen shows.
+const DECISIONS_SHOWN: usize = 8;
 /// Moves the cursor to the top left corner and clears the screen below it.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
@@ -109,7 +111,7 @@ fn screen(live: &LiveStats, rates: Option<&Rates>, out: &mut dyn Write) -> Resul
         )?;
     }
     writeln!(out)?;
-    Ok(picture::draw(&live.stats, out)?)
+    Ok(picture::draw(&live.stats, DECISIONS_SHOWN, out)?)
 }
 
 fn line(live: &LiveStats, rates: Option<&Rates>, out: &mut dyn Write) -> Result<()> {
@@ -118,7 +120,7 @@ fn line(live: &LiveStats, rates: Option<&Rates>, out: &mut dyn Write) -> Result<
     let levels: Vec<String> = stats.levels.iter().map(|level| level.tables.to_string()).collect();
     writeln!(
         out,
-        "seqno {} writes/s {writes} written/s {bytes} runs {} sealed {} levels {} memory {} stalls {} pace {}",
+        "seqno {} writes/s {writes} written/s {bytes} runs {} sealed {} levels {} memory {} stalls {} pace {}{}{}",
         stats.seqno,
         stats.runs.len(),
         stats.sealed,
@@ -126,8 +128,37 @@ fn line(live: &LiveStats, rates: Option<&Rates>, out: &mut dyn Write) -> Result<
         stats.memory.total(),
         stats.stalls,
         pace(stats).replace(' ', ""),
+        tiers(&stats.tiers),
+        scheduling(&stats.scheduling),
     )?;
     Ok(())
+}
+
+/// Bytes of each directory, if there are several, and of the fast tier with its budget.
+fn tiers(tiers: &TierStats) -> String {
+    if tiers.directories.len() < 2 {
+        return String::new();
+    }
+    let directory = |directory: &DirectoryStats| format!(" {} {}", picture::name_of(directory.tier), directory.bytes);
+    let directories: String = tiers.directories.iter().map(directory).collect();
+    let limit = tiers.fast_bytes_limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    let TierStats { fast_bytes, fast_bytes_max, files_to_move, bytes_moved, .. } = tiers;
+    format!(
+        "{directories} used {fast_bytes} max {fast_bytes_max} budget {limit} to-move {files_to_move} moved {bytes_moved}"
+    )
+}
+
+/// The queues with their scores, the settings, and the last change of these with its figures.
+fn scheduling(scheduling: &SchedulingStats) -> String {
+    let SchedulingStats { merge_queue, flush_queue, setting, decisions, background_bytes_per_second, .. } = scheduling;
+    let merge_score = picture::merge_score(*merge_queue, setting);
+    let limit = background_bytes_per_second.map_or(String::new(), |rate| format!(" background/s {rate}"));
+    let decision = decisions.last().map_or(String::new(), |last| format!("; {}", picture::decided(last)));
+    format!(
+        " merge-queue {merge_queue} score {merge_score:.1} flush-queue {flush_queue:.1} merge-runs {} flush-bytes {} \
+         level-base {} compactions {}{limit}{decision}",
+        setting.merge_runs, setting.flush_bytes, setting.level_base_bytes, setting.compactions,
+    )
 }
 
 fn as_json(live: &LiveStats, rates: Option<&Rates>) -> Value {
@@ -141,4 +172,31 @@ fn as_json(live: &LiveStats, rates: Option<&Rates>) -> Value {
         value["stalled_share"] = json!(rates.stalled);
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use cleavedb::DecisionStats;
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_queues_with_scores_and_the_last_decision_with_its_figures() {
+        let mut stats = SchedulingStats::default();
+        (stats.merge_queue, stats.flush_queue, stats.setting.merge_runs) = (6, 3.2, 4);
+        assert!(scheduling(&stats).starts_with(" merge-queue 6 score 1.5 flush-queue 3.2 merge-runs 4 "));
+        assert!(!scheduling(&stats).contains("background/s") && !scheduling(&stats).contains(';'));
+        for bottleneck in ["devices", "processors"] {
+            let mut decision = DecisionStats::default();
+            (decision.bottleneck, decision.processors_busy) = (bottleneck.to_owned(), Some(0.97));
+            stats.decisions.push(decision);
+        }
+        stats.background_bytes_per_second = Some(1000);
+        let line = scheduling(&stats);
+        assert!(
+            line.contains(" background/s 1000; ") && line.contains("by processors") && line.contains("97 %"),
+            "{line}"
+        );
+        assert!(!line.contains("by devices") && !line.contains('\n'), "the last one alone: {line}");
+    }
 }

@@ -19,6 +19,9 @@ use crate::args::{Database, Tour};
 use crate::failure::{Failure, Result};
 use crate::{open, picture};
 
+/// The last decisions of the scheduler that are shown.
+const DECISIONS_SHOWN: usize = 5;
+
 /// `cleave tour`.
 pub fn run(args: &Tour, out: &mut dyn Write) -> Result<()> {
     let start = Instant::now();
@@ -35,7 +38,7 @@ pub fn run(args: &Tour, out: &mut dyn Write) -> Result<()> {
     load::show(&db, args.records, &mut guide)?;
 
     guide.step("Layout of the store")?;
-    picture::draw(&db.stats(), guide.out)?;
+    picture::draw(&db.stats(), DECISIONS_SHOWN, guide.out)?;
     db.close()?;
 
     writeln!(guide.out, "\nAll checks passed. The tour took {:.1} s.", start.elapsed().as_secs_f64())?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use cleavedb::Db;
+use cleavedb::{Db, Options};
 
 use crate::support::{cleave, fail, fresh, run};
 
@@ -62,6 +62,27 @@ fn stats_of_an_open_database_come_from_the_page_of_its_owner() {
     assert!(values[1]["writes_per_second"].is_number() && values[1]["memory"]["front_bytes"].is_u64());
     db.close().unwrap();
     assert!(run(&["stats", &path]).contains("seqno 500 "));
+}
+
+#[test]
+fn a_watched_line_shows_both_tiers_the_budget_and_the_queues() {
+    let (dir, path) = fresh();
+    let slow = dir.path().join("slow");
+    let db = Options::new().slow_dir(&slow).fast_bytes(100 << 20).open(&path).unwrap();
+    db.put("a", "1").unwrap();
+    let line = || run(&["stats", &path, "--watch", "--count", "1"]);
+    let began = std::time::Instant::now();
+    while !cleave(&["stats", &path, "--watch", "--count", "1"]).status.success() || !line().contains("seqno 1 ") {
+        assert!(began.elapsed().as_secs() < 20, "the page is not written");
+    }
+    let line = line();
+    for part in
+        [" fast ", " slow 0 ", " used ", " budget 104857600 ", " merge-queue 0 score 0.0 flush-queue ", " flush-bytes "]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(line.lines().count(), 1);
+    db.close().unwrap();
 }
 
 #[test]
