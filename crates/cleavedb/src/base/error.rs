@@ -95,6 +95,9 @@ pub enum Error {
     },
 }
 
+/// The operation of [`Error::name_taken`].
+const TAKE_NAME: &str = "take the name of the old file";
+
 /// What the caller should do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -122,7 +125,7 @@ impl Error {
             Error::IndexFull { .. } => Action::FreeSpace,
             Error::Locked { .. } | Error::WouldStall => Action::Retry,
             Error::NoSpace { .. } => Action::FreeSpace,
-            Error::Io { .. } if self.is_too_many_files() => Action::Retry,
+            Error::Io { .. } if self.is_transient() => Action::Retry,
             Error::Poisoned { .. } | Error::Closed | Error::Io { .. } => Action::Reopen,
             Error::Corruption { .. } | Error::Unsupported { .. } => Action::Restore,
         }
@@ -135,9 +138,19 @@ impl Error {
         matches!(source.raw_os_error(), Some(23 | 24))
     }
 
-    /// There was no space or no file descriptor: nothing was done, and a retry may work later.
+    /// There was no space or no file descriptor, or a name is still taken: nothing was done, and a retry may work later.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Error::NoSpace { .. }) || self.is_too_many_files()
+        matches!(self, Error::NoSpace { .. }) || self.is_too_many_files() || self.is_name_taken()
+    }
+
+    /// The name that a file is to get belongs to an old file, which could not be removed because of `failure`.
+    pub(crate) fn name_taken(path: &Path, failure: &Error) -> Error {
+        let source = Arc::new(io::Error::other(failure.to_string()));
+        Error::Io { path: path.to_owned(), operation: TAKE_NAME, source, tier: None }
+    }
+
+    fn is_name_taken(&self) -> bool {
+        matches!(self, Error::Io { operation, .. } if *operation == TAKE_NAME)
     }
 
     /// An input error with this message.

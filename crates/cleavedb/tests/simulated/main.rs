@@ -27,6 +27,7 @@ mod sizes;
 mod space;
 mod ingest;
 mod tiers;
+mod moved_files;
 mod kept;
 mod values;
 mod surveys;

@@ -98,7 +98,11 @@ fn file_bytes(view: &View) -> BTreeMap<FileKey, u64> {
 impl Core {
     /// What lies where. O(files).
     pub fn tier_stats(&self, view: &View) -> TierStats {
-        let files = file_bytes(view);
+        let mut files = file_bytes(view);
+        if let Some(indexes) = self.saved_indexes() {
+            let bytes = self.storage.file_len(&self.dirs.path(indexes)).ok().flatten();
+            files.insert(indexes, bytes.unwrap_or_default());
+        }
         let slow = self.dirs.slow_id();
         let sums = |wanted: &dyn Fn(&FileKey) -> bool| {
             let of = files.iter().filter(|(file, _)| wanted(file));

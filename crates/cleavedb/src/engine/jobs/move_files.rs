@@ -26,9 +26,10 @@ use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::values::{EXTENT_ALIGN, Temperature, ValuePlace};
 use crate::front::log::LogFile;
-use crate::io::Access;
 use crate::io::copy::copy_file;
+use crate::io::file_guard::FileGuard;
 use crate::io::pending_deletions::{FileRange, Obsolete};
+use crate::io::{Access, File};
 use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
@@ -52,7 +53,7 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         let mut logs = core.fast_logs(&core.published.view());
         logs.retain(|log| {
             let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
-            !is_claimed && !state.quarantined.contains(&log.key.id)
+            !is_claimed && !core.is_name_foreign(log.key, to) && !state.quarantined.contains(&log.key.id)
         });
         let moved = |log: FastLog| MovedFile { key: log.key, parts: whole(log.bytes) };
         let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(moved).collect();
@@ -84,13 +85,15 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     }
     let slow = core.dirs.slow_id();
     let is_free = |file: FileKey| {
-        let claim = if file.kind == FileKind::Table { Claim::Table(file.id) } else { Claim::ValueFile(file.id) };
         let is_quarantined = state.quarantined.contains(&file.id);
-        !is_quarantined && !state.is_claimed(&Claims(vec![claim]))
+        !is_quarantined && !state.is_claimed(&Claims(vec![claim_of(file)]))
     };
     let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
     for key in files.into_iter().filter(|file| is_free(*file)) {
         let destination = home_of(key, slow);
+        if core.is_name_foreign(key, destination) {
+            continue;
+        }
         let Some(parts) = core.parts_to_move(&view, key) else { continue };
         let file = MovedFile { key, parts };
         if bytes > 0 && bytes + file.bytes() > core.settings.tuning.log_bytes / TOGETHER_PART {
@@ -106,6 +109,16 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     }
     let to = to.filter(|_| !chosen.is_empty())?;
     Some(MoveFiles { files: chosen, to, makes_room: false })
+}
+
+/// The claim of a job that moves a file.
+fn claim_of(file: FileKey) -> Claim {
+    match file.kind {
+        FileKind::Table => Claim::Table(file.id),
+        // The indexes are not saved meanwhile.
+        FileKind::Index => Claim::Only(Sole::HashedLogs),
+        _ => Claim::ValueFile(file.id),
+    }
 }
 
 impl Core {
@@ -154,10 +167,15 @@ impl Core {
         let tables = tables.map(|(_, table)| table).chain(segments);
         let kept = self.files_kept_on_fast(view);
         let values = view.values.stored.values().map(|stored| stored.key()).filter(|file| !kept.contains(&file.id));
-        let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values);
+        let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values).chain(self.saved_indexes());
         let mut files: Vec<_> = files.filter(|file| home_of(*file, self.dirs.slow_id()) != file.dir).collect();
         files.sort_by_key(|file| file.id);
         files
+    }
+
+    /// The file in which the indexes of hash keyspaces are saved.
+    pub fn saved_indexes(&self) -> Option<FileKey> {
+        self.hash.saved.lock().as_ref().map(|saved| saved.key())
     }
 
     /// The files of redirect tables and of values that are read on the fast tier, newest first, with the bytes of each. O(value
@@ -218,6 +236,7 @@ impl Core {
                 let header = std::iter::once(0..EXTENT_ALIGN);
                 Some(header.chain(extents_of(&view.values, file.id)).collect())
             }
+            FileKind::Index => self.storage.file_len(&self.dirs.path(file)).ok().flatten().map(whole),
             _ => {
                 let stored = view.values.stored.get(&file.id)?;
                 self.storage.file_len(stored.path()).ok().flatten().map(whole)
@@ -292,17 +311,15 @@ enum Arrived {
     Values {
         path: Arc<Path>,
     },
+    /// Saved indexes, which no view has.
+    Indexes(FileGuard),
 }
 
 impl Job for MoveFiles {
     fn profile(&self) -> Profile {
-        let claim = |file: &FileKey| match file.kind {
-            FileKind::Table => Claim::Table(file.id),
-            _ => Claim::ValueFile(file.id),
-        };
         Profile {
             name: if self.makes_room { "demote logs" } else { "move files" },
-            claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, file| claims.and(claim(&file.key))),
+            claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, file| claims.and(claim_of(file.key))),
             binds: &[Bound::ReadFast, Bound::WriteSlow],
             class: if self.makes_room { Class::Mandatory } else { Class::Idle },
             memory: MemoryShare::Own,
@@ -356,13 +373,23 @@ impl MoveFiles {
         // Files and extents may become obsolete until the edit is committed; which ones are left, the view then says.
         let kept = Arc::new(Mutex::new(BTreeMap::new()));
         let into = kept.clone();
-        let change = move |sources: &mut Sources| *into.lock() = self.replace(sources, copied);
+        let indexes = Arc::new(Mutex::new(None));
+        let arrived = indexes.clone();
+        let change = move |sources: &mut Sources| {
+            let kept = self.replace(sources, copied, &mut arrived.lock());
+            *into.lock() = kept;
+        };
         Ok(Outcome::edit(durable, edit, change).then(move |core, installed| {
             core.pacer.moves.end(installed.is_ok());
             match &installed {
                 Ok(()) => {
                     core.counters.moved_bytes.fetch_add(written, Ordering::Relaxed);
-                    let kept = std::mem::take(&mut *kept.lock());
+                    let mut kept = std::mem::take(&mut *kept.lock());
+                    if let Some(guard) = indexes.lock().take()
+                        && core.replace_saved_indexes(guard)
+                    {
+                        kept.insert(core.saved_indexes().expect("it was there just now").id, Vec::new());
+                    }
                     self.remove_copies(core, |file| !kept.contains_key(&file));
                     kept.into_values().flatten().for_each(|dead| core.pending_deletions.add(Obsolete::Range(dead)));
                 }
@@ -398,7 +425,12 @@ impl MoveFiles {
 impl MoveFiles {
     /// Puts the moved files into the view, if they are still in it; returns those that are, each with the ranges of its copy
     /// in which nothing lies any more. No view with the copy has had them.
-    fn replace(&self, sources: &mut Sources, copied: Vec<Arrived>) -> BTreeMap<FileId, Vec<FileRange>> {
+    fn replace(
+        &self,
+        sources: &mut Sources,
+        copied: Vec<Arrived>,
+        indexes: &mut Option<FileGuard>,
+    ) -> BTreeMap<FileId, Vec<FileRange>> {
         let mut logs = (*sources.logs).clone();
         let mut kept = BTreeMap::new();
         for (file, arrived) in self.files.iter().zip(copied) {
@@ -416,6 +448,7 @@ impl MoveFiles {
                         kept.insert(id, Vec::new());
                     }
                 }
+                Arrived::Indexes(guard) => *indexes = Some(guard),
                 // The edit replaces the value files, after this; a log may have become one meanwhile.
                 Arrived::Log(_) | Arrived::Values { .. } if !sources.values.stored.contains_key(&id) => {}
                 Arrived::Log(_) => drop(kept.insert(id, Vec::new())),
@@ -435,7 +468,7 @@ impl Core {
         let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
         // Read once, and not soon again.
         let source = open(Access::Direct).or_else(|_| open(Access::Buffered))?;
-        let copy = self.with_descriptors(|| self.storage.create(&target, access))?;
+        let copy = self.with_descriptors(|| self.create_copy(&target, access))?;
         let progress = |bytes| {
             self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);
             // Read and written.
@@ -451,6 +484,23 @@ impl Core {
             progress,
         )?;
         self.guarded(copy.sync())
+    }
+
+    /// Creates a copy. Whatever has its name is removed first: an earlier copy, or what was left when the file moved away,
+    /// and could not be removed. It is ours, since the number is, and the manifest names the file in another directory.
+    fn create_copy(&self, target: &Path, access: Access) -> Result<Arc<dyn File>> {
+        match self.storage.create(target, access) {
+            Err(error) if !error.is_transient() && matches!(self.storage.exists(target), Ok(true)) => {
+                self.storage.remove(target).map_err(|failure| Error::name_taken(target, &failure))?;
+                self.storage.create(target, access)
+            }
+            created => created,
+        }
+    }
+
+    /// A file that the database has not made has the name that this one would get.
+    fn is_name_foreign(&self, file: FileKey, to: DirId) -> bool {
+        !self.unknown_files.is_empty() && self.unknown_files.contains(&self.dirs.path(FileKey { dir: to, ..file }))
     }
 
     /// What is read in place of a file once its copy is the file.
@@ -471,7 +521,18 @@ impl Core {
                 let (end, last) = (before.end(), before.last_seqno());
                 Ok(Arrived::Log(Arc::new(LogFile::new(key.id, self.guard(key), file, None, end, end, last))))
             }
+            FileKind::Index => Ok(Arrived::Indexes(self.guard(key))),
             _ => Ok(Arrived::Values { path: self.dirs.path(key).into() }),
         }
+    }
+
+    /// Puts saved indexes that were moved in place of the same ones elsewhere; false if others were saved meanwhile.
+    fn replace_saved_indexes(&self, guard: FileGuard) -> bool {
+        let mut saved = self.hash.saved.lock();
+        let is_same = saved.as_ref().is_some_and(|before| before.key().id == guard.key().id);
+        if is_same {
+            saved.replace(guard).into_iter().for_each(|before| before.mark_obsolete());
+        }
+        is_same
     }
 }

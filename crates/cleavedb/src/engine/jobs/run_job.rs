@@ -197,7 +197,7 @@ impl Core {
             Err(error) if is_reserve => state.reserve_shortage.note(Need::Reserve, Tier::Slow, number, error, now()),
             Err(error) if error.is_transient() => {
                 match &error {
-                    Error::Io { path, .. } => {
+                    Error::Io { path, .. } if error.is_too_many_files() => {
                         self.readers.handles.close_idle();
                         self.events.raise(Event::TooManyFiles { path: path.clone() });
                     }
@@ -206,7 +206,9 @@ impl Core {
                 }
                 // Descriptors are missing everywhere.
                 let is_at = |tier: &Tier| match &error {
-                    Error::NoSpace { path, .. } => self.dirs.tier_of(path) == *tier,
+                    Error::NoSpace { path, .. } | Error::Io { path, .. } if !error.is_too_many_files() => {
+                        self.dirs.tier_of(path) == *tier
+                    }
                     _ => true,
                 };
                 for tier in TIERS.into_iter().filter(is_at) {

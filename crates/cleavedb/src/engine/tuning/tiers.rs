@@ -137,9 +137,7 @@ pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
         // Whatever the fast tier had no room for, and what lies in a former directory of either tier: it is old.
         FileKind::Log if file.dir != DirId::HOME => slow,
         FileKind::Log | FileKind::Manifest => DirId::HOME,
-        FileKind::Table | FileKind::Segment | FileKind::Redirect => slow,
-        // The next one is made on the slow tier.
-        FileKind::Index => file.dir,
+        FileKind::Table | FileKind::Segment | FileKind::Redirect | FileKind::Index => slow,
     }
 }
 
@@ -211,6 +209,8 @@ mod tests {
             (file(FileKind::Table, former), slow),
             (file(FileKind::Segment, DirId::HOME), slow),
             (file(FileKind::Redirect, slow), slow),
+            (file(FileKind::Index, DirId::HOME), slow),
+            (file(FileKind::Index, former), slow),
         ];
         for (file, wanted) in cases {
             assert_eq!(home_of(file, slow), wanted, "{file:?}");
