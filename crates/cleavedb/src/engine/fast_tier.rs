@@ -79,11 +79,6 @@ impl FastTier {
         true
     }
 
-    /// True if it has claimed space.
-    pub fn has(&self, occupant: Occupant) -> bool {
-        self.occupied.lock().by.contains_key(&occupant)
-    }
-
     /// Notes what something takes, which was found there or has shrunk.
     pub fn note(&self, occupant: Occupant, bytes: u64) {
         if self.budget.is_some() {
@@ -168,7 +163,7 @@ mod tests {
         let tier = FastTier::new(Some(100));
         assert!(tier.claim(Occupant::FlushedTables, 90));
         tier.settle(Occupant::FlushedTables, [(FileId(1), 30), (FileId(2), 40)].into_iter());
-        assert_eq!((tier.bytes(), tier.bytes_max(), tier.has(Occupant::FlushedTables)), (70, 90, true));
+        assert_eq!((tier.bytes(), tier.bytes_max()), (70, 90));
         tier.release(Occupant::FlushedTables);
         assert_eq!(tier.bytes(), 70);
     }

@@ -32,6 +32,9 @@ pub struct TableSink<'a> {
     pub target_bytes: u64,
     /// Keyspaces being dropped, ascending; no table may span one.
     pub never_across: &'a [KeyspaceId],
+    /// Asked before more is written, with about the most bytes that all tables then have without their ends (properties,
+    /// footer); its error ends the call.
+    pub limit: &'a dyn Fn(u64) -> Result<()>,
 }
 
 /// Writes all of `source` and of `ranges`, both in order; writes no file if both are empty.
@@ -44,6 +47,7 @@ pub fn write_tables<E: From<Error>>(
         sink,
         open: None,
         finished: Vec::new(),
+        finished_bytes: 0,
         created: Vec::new(),
         last_key: Vec::new(),
         ranges: ranges.into_iter(),
@@ -58,6 +62,7 @@ struct TableWriter<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
     finished: Vec<TableMeta>,
+    finished_bytes: u64,
     /// Files that are removed with the writer unless it completes. (The source may run user code, and panic.)
     created: Vec<PathBuf>,
     /// The last key, of a version or the start of a fragment.
@@ -79,6 +84,9 @@ impl TableWriter<'_> {
                 self.begin_key(key)?;
             }
             let builder = self.open.as_mut().expect("a key was begun, so a table is open");
+            // A key may get into the index and the top index too.
+            let coming = 3 * key.len() as u64 + value.len() as u64;
+            (self.sink.limit)(self.finished_bytes + builder.estimated_size() + coming)?;
             builder.add(key, stamp, value)?;
         }
         self.begin_ranges(None)?;
@@ -159,7 +167,10 @@ impl TableWriter<'_> {
             self.cut_range(border);
         }
         if let Some(builder) = self.open.take() {
-            self.finished.push(builder.finish()?);
+            (self.sink.limit)(self.finished_bytes + builder.estimated_size())?;
+            let meta = builder.finish()?;
+            self.finished_bytes += meta.size;
+            self.finished.push(meta);
         }
         Ok(())
     }

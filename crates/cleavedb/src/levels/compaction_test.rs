@@ -70,6 +70,7 @@ fn write_with(
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
         target_bytes: 8 << 10,
         never_across,
+        limit: &|_| Ok(()),
     };
     write_tables(&mut Source { versions: versions.to_vec(), position: 0, failure }, ranges, &sink)
 }

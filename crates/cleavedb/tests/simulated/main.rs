@@ -28,6 +28,7 @@ mod space;
 mod ingest;
 mod tiers;
 mod moved_files;
+mod fast_budget;
 mod kept;
 mod values;
 mod surveys;

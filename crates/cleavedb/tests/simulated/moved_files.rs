@@ -66,7 +66,8 @@ fn saved_indexes_move_with_the_other_files_and_are_counted() {
             assert_eq!((indexes(slow), indexes(former)), (1, 0), "from {former} to {slow}");
             assert_eq!(db.stats().tiers.files_to_move, 0);
             let keyspace = db.open_keyspace("hashed").unwrap();
-            (0..200).for_each(|number| assert_eq!(&*keyspace.get(number.to_be_bytes()).unwrap().unwrap(), &of(number)));
+            (0..200_u32)
+                .for_each(|number| assert_eq!(&*keyspace.get(number.to_be_bytes()).unwrap().unwrap(), &of(number)));
             drop(keyspace);
             db.close().unwrap();
             let report =
@@ -146,7 +147,7 @@ fn a_copy_that_failed_and_stays_is_replaced_by_the_next_one() {
             let db = open_at(&disk, "/slow", Tuning::tiny()).unwrap();
             let pause = db.pause_background();
             // They have the numbers of files of ours, and the manifest names these elsewhere.
-            for name in names.iter().filter(|name| !Path::new("/slow").join(name).exists()) {
+            for name in &names {
                 let path = Path::new("/slow").join(name);
                 if disk.read_file(&path).is_none() {
                     disk.write_file(&path, b"a copy that was not finished");

@@ -20,7 +20,7 @@ use crate::engine::jobs::front_exit::{FrontExit, logs_leave};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::route::Routed;
-use crate::engine::jobs::write_tables::discard_rejected;
+use crate::engine::jobs::write_tables::{Hl0Place, discard_rejected};
 use crate::engine::pacer::Watched;
 use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
@@ -119,7 +119,8 @@ impl Flush {
         let begun = Begun { weight, drained, began: now() };
         core.events.raise(Event::FlushBegun { bytes: weight });
         core.pacer.flush.begin(drained, runs.iter().map(|run| run.entries()).sum());
-        let written = core.write_runs(&view, runs, snapshots).and_then(|Written { tables, born, operands }| {
+        let written = core.with_room_for_hl0(weight, |place| core.write_runs(&view, runs, snapshots.clone(), place));
+        let written = written.and_then(|Written { tables, born, operands }| {
             let exit = core.front_exit(&view, flushed, &tables);
             // No edit was begun, so the next attempt writes all of it again.
             let FrontExit { mut edit, until } = exit.inspect_err(|_| {
@@ -233,7 +234,13 @@ fn view_change<'a>(
 
 impl Core {
     /// Writes the tables and the segment of operands, and notes the records that they reference.
-    fn write_runs(&self, view: &View, runs: &[Arc<Run>], snapshots: Vec<Seqno>) -> Result<Written> {
+    fn write_runs(
+        &self,
+        view: &View,
+        runs: &[Arc<Run>],
+        snapshots: Vec<Seqno>,
+        place: &Hl0Place<'_>,
+    ) -> Result<Written> {
         let dropped = self.keyspaces.dropped();
         let dropped = |keyspace| dropped.contains_key(&keyspace);
         let ranges = fragments_of_runs(runs, &snapshots)?;
@@ -261,8 +268,7 @@ impl Core {
             until_sample: 0,
             sample_every: entries.div_ceil(SAMPLED_KEYS).max(1),
         };
-        let weight = runs.iter().map(|run| run.weight()).sum();
-        let tables = self.with_room_for_hl0(weight, || self.write_tables(&mut noted, ranges_left, 0, u64::MAX))?;
+        let tables = self.write_hl0(&mut noted, ranges_left, place)?;
         let is_there = |key: &&Vec<u8>| {
             let mut tables = view.version.tables_for_key(key);
             tables.any(|table| matches!(newest_in(table, key, Seqno::MAX), Ok(Some(_))))

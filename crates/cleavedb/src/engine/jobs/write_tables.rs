@@ -1,5 +1,6 @@
 //! Writing tables, shared by flushes, compactions and ingests, and the cleanup of tables whose edit fails.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,33 +22,82 @@ fn with_spare(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / HL0_SPARE_PART + HL0_SPARE_BYTES)
 }
 
-impl Core {
-    /// The directory for tables of HL0: the fast one if a flush has claimed their space there.
-    fn dir_of_hl0(&self) -> DirId {
-        match self.fast.has(Occupant::FlushedTables) {
-            true => DirId::HOME,
-            false => self.dirs.of_new(FileKind::Table),
+/// Where a flush writes its tables.
+pub(crate) struct Hl0Place<'a> {
+    core: &'a Core,
+    /// Bytes that it has claimed on the fast tier; `None`: it writes to the slow one.
+    claimed: Option<Cell<u64>>,
+    /// There was no room for more than was claimed.
+    overran: Cell<bool>,
+}
+
+impl<'a> Hl0Place<'a> {
+    fn new(core: &'a Core, claimed: Option<u64>) -> Hl0Place<'a> {
+        Hl0Place { core, claimed: claimed.map(Cell::new), overran: Cell::new(false) }
+    }
+
+    fn dir(&self) -> DirId {
+        match self.claimed {
+            Some(_) => DirId::HOME,
+            None => self.core.dirs.of_new(FileKind::Table),
         }
     }
 
+    /// Makes sure that tables of `bytes` without their ends have room: what is claimed is extended before they exceed it.
+    fn extend(&self, bytes: u64) -> Result<()> {
+        let Some(claimed) = &self.claimed else { return Ok(()) };
+        let least = bytes.saturating_add(HL0_SPARE_BYTES);
+        if least <= claimed.get() {
+            return Ok(());
+        }
+        let extended = [with_spare(bytes), least].into_iter();
+        let granted = extended.into_iter().find(|bytes| self.core.fast.claim(Occupant::FlushedTables, *bytes));
+        match granted {
+            Some(granted) => {
+                claimed.set(granted);
+                Ok(())
+            }
+            None => {
+                self.overran.set(true);
+                Err(Error::no_space(self.core.dirs.fast()))
+            }
+        }
+    }
+}
+
+impl Core {
     /// The tier for tables of HL0 of about `bytes`.
     pub fn tier_of_hl0(&self, bytes: u64) -> Tier {
         let has_room = self.dirs.are_apart() && self.fast_fill().has_room_for_hl0(with_spare(bytes));
         if has_room { Tier::Fast } else { self.dirs.slow_tier() }
     }
 
-    /// Runs a flush that writes about `bytes` of tables, with space for them on the fast tier if that has room.
-    pub fn with_room_for_hl0<T>(&self, bytes: u64, flush: impl FnOnce() -> T) -> T {
-        if self.dirs.are_apart() && self.tier_of_hl0(bytes) == Tier::Fast {
-            self.fast.claim(Occupant::FlushedTables, with_spare(bytes));
-        }
-        let flushed = flush();
+    /// Runs a flush that writes about `bytes` of tables, with space for them on the fast tier if that has room. A flush that
+    /// finds more to write, such as merged values, than the tier has room for is run once more, for the slow one.
+    pub fn with_room_for_hl0<T>(&self, bytes: u64, flush: impl Fn(&Hl0Place<'_>) -> Result<T>) -> Result<T> {
+        let wanted = with_spare(bytes);
+        let has_room = self.dirs.are_apart() && self.tier_of_hl0(bytes) == Tier::Fast;
+        let place =
+            Hl0Place::new(self, (has_room && self.fast.claim(Occupant::FlushedTables, wanted)).then_some(wanted));
+        let flushed = flush(&place);
         self.fast.release(Occupant::FlushedTables);
-        flushed
+        match place.overran.get() {
+            true => flush(&Hl0Place::new(self, None)),
+            false => flushed,
+        }
     }
 
-    /// Writes a stream of versions, and range tombstones, to tables of a level. The returned tables are open and their
-    /// directory entries durable.
+    /// Writes a stream of versions, and range tombstones, to a table of HL0. It is open and its directory entry durable.
+    pub fn write_hl0<E: From<Error>>(
+        &self,
+        source: &mut dyn VersionSource<Error = E>,
+        ranges: Vec<Fragment>,
+        place: &Hl0Place<'_>,
+    ) -> Result<Vec<Arc<Table>>, E> {
+        self.write_tables_in(source, ranges, (0, u64::MAX), place)
+    }
+
+    /// As [`write_hl0`](Core::write_hl0), to tables of a level below, cut at `target_bytes`.
     pub fn write_tables<E: From<Error>>(
         &self,
         source: &mut dyn VersionSource<Error = E>,
@@ -55,8 +105,18 @@ impl Core {
         level: usize,
         target_bytes: u64,
     ) -> Result<Vec<Arc<Table>>, E> {
+        self.write_tables_in(source, ranges, (level, target_bytes), &Hl0Place::new(self, None))
+    }
+
+    fn write_tables_in<E: From<Error>>(
+        &self,
+        source: &mut dyn VersionSource<Error = E>,
+        ranges: Vec<Fragment>,
+        (level, target_bytes): (usize, u64),
+        place: &Hl0Place<'_>,
+    ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
-        let dir = if level == 0 { self.dir_of_hl0() } else { self.dirs.of_new(FileKind::Table) };
+        let dir = place.dir();
         self.note_made_in(dir);
         let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
@@ -74,13 +134,14 @@ impl Core {
             compression: &|keyspace| self.keyspaces.compression(keyspace),
             target_bytes,
             never_across: &dropped,
+            limit: &|bytes| place.extend(bytes),
         };
         let TableOptions { block_size, filter_bits, write_bytes, .. } = sink.options;
         let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
         let metas = write_tables(source, ranges, &sink);
         drop(held);
         let metas = metas?;
-        if level == 0 && dir == DirId::HOME {
+        if place.claimed.is_some() {
             self.fast.settle(Occupant::FlushedTables, metas.iter().map(|meta| (meta.id, meta.size)));
         }
         if metas.is_empty() {

@@ -1,0 +1,69 @@
+//! The budget of the fast tier is never exceeded, whatever grows beyond what was expected of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleavedb::testing::{self, SimDisk, Tuning};
+use cleavedb::{Compression, Db, KeyspaceOptions, MergeOperator, Options, Result};
+
+use crate::support::{in_world, value};
+
+fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
+    testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
+}
+
+fn tables(disk: &SimDisk, directory: &str) -> usize {
+    let is_there =
+        |path: &Path| path.parent() == Some(Path::new(directory)) && path.extension().is_some_and(|end| end == "table");
+    disk.files().iter().filter(|(path, _)| is_there(path)).count()
+}
+
+/// Makes far more of its operands than they are.
+struct Grow;
+
+impl MergeOperator for Grow {
+    fn name(&self) -> &str {
+        "grow"
+    }
+
+    fn full_merge(&self, key: &[u8], _base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
+        Ok(key.iter().cycle().take(operands.len() * 40_000).copied().collect())
+    }
+
+    fn partial_merge(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn a_flush_that_grows_beyond_the_fast_tier_is_written_to_the_slow_one() {
+    const BUDGET: u64 = 2 << 20;
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.log_bytes, tuning.flush_bytes, tuning.separation_bytes) = (64 << 10, 256 << 10, usize::MAX);
+        (tuning.front_bytes_max, tuning.hl0_compact_tables, tuning.index_merge_runs) = (1 << 20, 100, 1000);
+        let options = Options::new().slow_dir("/slow").fast_bytes(BUDGET).compression(Compression::None);
+        let db = open_at(&disk, options.merge_operator(Arc::new(Grow)), tuning).unwrap();
+        // More than that fails: it is as large as the file system.
+        disk.set_directory_capacity(Path::new("/db"), Some(BUDGET));
+        let grown = db.create_keyspace("grown", KeyspaceOptions::new().merge_operator("grow")).unwrap();
+        grown.put("small", "base").unwrap();
+        grown.merge("small", "operand").unwrap();
+        db.flush().unwrap();
+        assert_eq!((tables(&disk, "/db"), tables(&disk, "/slow")), (1, 0), "there is room for it");
+        // Base and operand meet in the flush.
+        (0..80).for_each(|number| grown.put(format!("{number:02}"), vec![b'b'; 100]).unwrap());
+        (0..80).for_each(|number| grown.merge(format!("{number:02}"), "operand").unwrap());
+        db.flush().unwrap();
+        assert_eq!((tables(&disk, "/db"), tables(&disk, "/slow")), (1, 1), "{:?}", disk.files());
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes_max <= BUDGET && disk.used_in(Path::new("/db")) <= BUDGET, "{tiers:?}");
+        for number in 0..80 {
+            let key = format!("{number:02}");
+            assert_eq!(&*grown.get(&key).unwrap().unwrap(), &value(&key, 40_000)[..]);
+        }
+        drop(grown);
+        db.close().unwrap();
+    });
+}
