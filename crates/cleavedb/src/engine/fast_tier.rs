@@ -14,6 +14,9 @@ use crate::sched::sync::Mutex;
 /// Space for `CURRENT`, `LOCK`, and the directory itself.
 pub(crate) const SMALL_FILES_BYTES: u64 = 64 << 10;
 
+/// Only the manifest gets the last part of the budget: it cannot be elsewhere, and it grows a little with each edit.
+const MANIFEST_PART: u64 = 64;
+
 /// Something that takes space on the fast tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Occupant {
@@ -66,13 +69,31 @@ impl FastTier {
         self.budget.unwrap_or(u64::MAX)
     }
 
+    /// What all but the manifest may take together with it.
+    pub fn claimable(&self) -> u64 {
+        self.budget() - self.budget() / MANIFEST_PART
+    }
+
+    /// Takes up to `bytes` for all of something, as far as the budget has them, and no less than it has; how many.
+    pub fn claim_up_to(&self, occupant: Occupant, bytes: u64) -> u64 {
+        let Some(budget) = self.budget else { return bytes };
+        let mut occupied = self.occupied.lock();
+        let before = occupied.by.get(&occupant).copied().unwrap_or_default();
+        let room = budget.saturating_sub(occupied.bytes - before);
+        let granted = bytes.min(room.max(before));
+        occupied.set(occupant, granted);
+        granted
+    }
+
     /// Takes space for something new, or for all of something that grows; false, and nothing changes, if the budget does
     /// not have it.
     pub fn claim(&self, occupant: Occupant, bytes: u64) -> bool {
-        let Some(budget) = self.budget else { return true };
+        if self.budget.is_none() {
+            return true;
+        }
         let mut occupied = self.occupied.lock();
         let before = occupied.by.get(&occupant).copied().unwrap_or_default();
-        if bytes > before && occupied.bytes - before + bytes > budget {
+        if bytes > before && (occupied.bytes - before).saturating_add(bytes) > self.claimable() {
             return false;
         }
         occupied.set(occupant, bytes);
@@ -144,7 +165,8 @@ mod tests {
 
     #[test]
     fn claims_are_granted_up_to_the_budget_and_never_beyond_it() {
-        let tier = FastTier::new(Some(100));
+        // 100, and the part of the manifest.
+        let tier = FastTier::new(Some(101));
         let log = |id| Occupant::File(FileId(id));
         assert!(tier.claim(log(1), 60) && tier.claim(log(2), 40));
         assert!(!tier.claim(log(3), 1));
@@ -156,6 +178,21 @@ mod tests {
         // What was there before the budget shrank stays, and blocks what is new.
         tier.note(log(4), 1000);
         assert!(!tier.claim(log(5), 1) && tier.claim(log(4), 900), "shrinking needs no room");
+    }
+
+    #[test]
+    fn the_manifest_gets_what_others_do_not() {
+        let tier = FastTier::new(Some(6400));
+        let log = |id| Occupant::File(FileId(id));
+        assert!(!tier.claim(log(1), 6301) && tier.claim(log(1), 6300));
+        assert_eq!(tier.claim_up_to(Occupant::Manifest, 80), 80);
+        assert_eq!(tier.claim_up_to(Occupant::Manifest, 180), 100);
+        assert!(!tier.claim(log(2), 1) && tier.bytes_max() == 6400);
+        tier.note(log(1), 6200);
+        assert_eq!(tier.claim_up_to(Occupant::Manifest, 180), 180);
+        assert_eq!(tier.claim_up_to(Occupant::Manifest, 50), 50);
+        tier.note(log(1), 20_000);
+        assert_eq!(tier.claim_up_to(Occupant::Manifest, 60), 50, "what it has it keeps");
     }
 
     #[test]

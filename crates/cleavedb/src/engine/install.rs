@@ -8,6 +8,7 @@ use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::{Occupant, SMALL_FILES_BYTES};
 use crate::engine::manifest::Manifest;
+use crate::engine::tuning::tiers::{manifest_len_max, manifest_space};
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::Sources;
 use crate::format::edit::Edit;
@@ -95,12 +96,29 @@ impl Core {
         {
             edit.to_mut().files_reserved.push(block);
         }
+        self.claim_for_manifest(manifest, &edit);
         let commit = || manifest.commit(&edit, &|| self.numbers.take_for_manifest());
         let bytes = self.guarded(self.with_descriptors(commit))?;
         edit.files_reserved.iter().for_each(|block| self.numbers.add(*block));
-        self.fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
         self.counters.manifest_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Claims the space that the manifest takes on the fast tier with an edit, and lets it be written anew early enough to keep
+    /// to that. Only a state that takes most of the budget takes more than there is: it cannot be elsewhere.
+    fn claim_for_manifest(&self, manifest: &mut Manifest, edit: &Edit) {
+        if !self.dirs.are_apart() {
+            return;
+        }
+        let state = manifest.state_len();
+        let most = manifest_len_max(self.fast.budget(), self.settings.tuning.manifest_bytes, state);
+        let least = manifest.len().max(manifest.len_min());
+        let coming = edit.encode().len() as u64 + SMALL_FILES_BYTES;
+        let granted = self.fast.claim_up_to(Occupant::Manifest, manifest_space(most) + coming);
+        if granted < manifest_space(least) + coming {
+            self.fast.note(Occupant::Manifest, manifest_space(least) + coming);
+        }
+        manifest.limit_len((granted.saturating_sub(coming) / 2).clamp(least, most.max(least)));
     }
 
     /// Every edit carries the numbers that must never be given out twice.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{Compression, Db, KeyspaceOptions, MergeOperator, Options, Result};
 
-use crate::support::{in_world, value};
+use crate::support::{BACKENDS, in_world, value};
 
 fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
@@ -66,4 +66,39 @@ fn a_flush_that_grows_beyond_the_fast_tier_is_written_to_the_slow_one() {
         drop(grown);
         db.close().unwrap();
     });
+}
+
+/// Its state alone would have taken all of the budget, with the file that replaces it.
+#[test]
+fn a_manifest_that_outgrows_its_share_is_written_anew_in_time() {
+    const BUDGET: u64 = 400 << 10;
+    const KEYSPACES: usize = 450;
+    for (seed, backend) in BACKENDS.into_iter().enumerate() {
+        in_world(seed as u64, move || {
+            let disk = SimDisk::new();
+            let mut tuning = Tuning::tiny();
+            (tuning.log_bytes, tuning.log_bytes_min, tuning.ring_bytes) = (16 << 10, 16 << 10, 16 << 10);
+            (tuning.ring_bytes_min, tuning.chunk_bytes) = (16 << 10, 4 << 10);
+            let options = || Options::new().log_backend(backend).slow_dir("/slow").fast_bytes(BUDGET);
+            let db = open_at(&disk, options(), tuning.clone()).unwrap();
+            // More than that fails: it is as large as the file system.
+            disk.set_directory_capacity(Path::new("/db"), Some(BUDGET));
+            for number in 0..KEYSPACES {
+                drop(db.create_keyspace(&format!("{number:0100}"), KeyspaceOptions::new()).unwrap());
+                db.put(format!("{number:04}"), value("v", 2000)).unwrap();
+            }
+            db.flush().unwrap();
+            let tiers = db.stats().tiers;
+            assert!(tiers.fast_bytes_max <= BUDGET && disk.used_in(Path::new("/db")) <= BUDGET, "{tiers:?}");
+            db.close().unwrap();
+            let db = open_at(&disk, options(), tuning).unwrap();
+            assert_eq!(db.keyspaces().len(), KEYSPACES + 1);
+            db.put("after", "the open").unwrap();
+            db.wait_for_background().unwrap();
+            let tiers = db.stats().tiers;
+            assert!(tiers.fast_bytes_max <= BUDGET, "{tiers:?}");
+            assert_eq!(db.iter().unwrap().count(), KEYSPACES + 1);
+            db.close().unwrap();
+        });
+    }
 }

@@ -32,6 +32,7 @@ use crate::engine::recovery::values::{give_back_gaps, open_values};
 use crate::engine::reserve::Reserve;
 use crate::engine::tuning::settings::Settings;
 use crate::engine::tuning::sizes::Tuning;
+use crate::engine::tuning::tiers::{manifest_len_max, manifest_space};
 use crate::engine::value_home::ValueHome;
 use crate::engine::view::{Sources, View};
 use crate::format::buckets::DeltaPlacement;
@@ -155,7 +156,8 @@ fn fast_tier(
             fast.note(occupant, bytes);
         }
     }
-    fast.note(Occupant::Manifest, manifest.space_max() + SMALL_FILES_BYTES);
+    let manifest_len = manifest_len_max(fast.budget(), tuning.manifest_bytes, manifest.state_len()).max(manifest.len());
+    fast.note(Occupant::Manifest, manifest_space(manifest_len) + SMALL_FILES_BYTES);
     fast.note(Occupant::Reserve, tuning.manifest_bytes.min(tuning.reserve_bytes));
     if tuning.stats_interval.is_some() {
         fast.note(Occupant::Stats, PAGE_BYTES as u64);

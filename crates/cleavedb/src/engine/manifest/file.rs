@@ -40,6 +40,10 @@ pub(crate) struct Manifest {
     named_tables: BTreeSet<FileId>,
     /// A new file is started beyond this size and four times the state's.
     bytes_max: u64,
+    /// See [`limit_len`](Manifest::limit_len).
+    len_max: u64,
+    /// Length of the file that was read, in which nothing more is written.
+    len_read: u64,
 }
 
 /// The path of a manifest, which always lies beside [`CURRENT`].
@@ -51,6 +55,9 @@ fn path_in(dir: &Path, id: FileId) -> PathBuf {
 pub(crate) fn usable(id: FileId) -> Result<FileId> {
     if id.0 <= FILE_ID_MAX { Ok(id) } else { Err(Error::input("this database has no file numbers left")) }
 }
+
+/// However little room there is, so much of the state is written in edits before the state is written again.
+const STATE_PART: u64 = 32;
 
 struct OpenFile {
     id: FileId,
@@ -75,6 +82,8 @@ impl Manifest {
             unused: None,
             named_tables: BTreeSet::new(),
             bytes_max,
+            len_max: u64::MAX,
+            len_read: 0,
         }
     }
 
@@ -112,6 +121,8 @@ impl Manifest {
             unused: None,
             named_tables,
             bytes_max,
+            len_max: u64::MAX,
+            len_read: bytes.len() as u64,
         }))
     }
 
@@ -153,10 +164,32 @@ impl Manifest {
         self.named.map_or_else(|| self.dir.clone(), |id| path_in(&self.dir, id))
     }
 
-    /// The most bytes that its files can take until an edit grows the state: the file in use and the one that replaces it.
-    pub fn space_max(&self) -> u64 {
-        let state_len = self.open.as_ref().map_or(0, |open| open.state_len);
-        self.bytes_max.max(4 * state_len).saturating_add(state_len)
+    /// Length of the file in use. The one that replaces it has about the same length at most, with one edit more.
+    pub fn len(&self) -> u64 {
+        self.open.as_ref().map_or(self.len_read, |open| open.len)
+    }
+
+    /// Bytes of it that are the state when it was begun, and not edits since.
+    pub fn state_len(&self) -> u64 {
+        self.open.as_ref().map_or(self.len_read, |open| open.state_len)
+    }
+
+    /// From now on a new file is begun before one has more than `bytes`, but not before it has
+    /// [`len_min`](Manifest::len_min).
+    pub fn limit_len(&mut self, bytes: u64) {
+        self.len_max = bytes;
+    }
+
+    /// A new file is not begun before this one has so many bytes: a little more than the state, or each edit would write all
+    /// of that.
+    pub fn len_min(&self) -> u64 {
+        let state = self.state_len();
+        state + state / STATE_PART
+    }
+
+    /// A new file is begun before this one has more than so many bytes.
+    fn begins_anew_at(&self, open: &OpenFile) -> u64 {
+        self.bytes_max.max(4 * open.state_len).min(self.len_max.max(self.len_min()))
     }
 
     /// Makes an edit durable, then true. Returns the bytes written. Without space or file descriptors all is as it was. After
@@ -169,16 +202,18 @@ impl Manifest {
         self.check_failed()?;
         let misfit = |why| Error::Poisoned { cause: format!("an edit does not fit the manifest: {why}") };
         let values = self.state.check(edit).map_err(misfit)?;
-        let roll = self.open.as_ref().is_none_or(|open| open.len > self.bytes_max.max(4 * open.state_len));
+        let encoded = edit.encode();
+        let len_after = |open: &OpenFile| open.len + (RECORD_HEADER_BYTES + encoded.len()) as u64;
+        let roll = self.open.as_ref().is_none_or(|open| len_after(open) > self.begins_anew_at(open));
         let written = match roll {
             true => {
                 let id = self.unused.take().map_or_else(new_file_id, Ok)?;
-                let started = self.start_file(id, edit);
+                let started = self.start_file(id, &encoded);
                 let is_free = matches!(&started, Err(error) if error.is_transient());
                 self.unused = if is_free && !self.storage.exists(&path_in(&self.dir, id))? { Some(id) } else { None };
                 started
             }
-            false => self.append(edit),
+            false => self.append(&encoded),
         };
         let written = self.note_failure(written)?;
         self.state.apply_checked(edit, values);
@@ -219,9 +254,9 @@ impl Manifest {
         self.closed = true;
     }
 
-    fn append(&mut self, edit: &Edit) -> Result<u64> {
+    fn append(&mut self, edit: &[u8]) -> Result<u64> {
         let open = self.open.as_mut().expect("appending needs an open file");
-        let record = encode_record(open.id, open.len, &edit.encode());
+        let record = encode_record(open.id, open.len, edit);
         if let Err(error) = open.file.write_at(&record, open.len) {
             return Err(match open.file.truncate(open.len) {
                 Ok(()) => error,
@@ -234,11 +269,11 @@ impl Manifest {
     }
 
     /// Starts a file with the whole state and the edit.
-    fn start_file(&mut self, id: FileId, edit: &Edit) -> Result<u64> {
+    fn start_file(&mut self, id: FileId, edit: &[u8]) -> Result<u64> {
         let path = path_in(&self.dir, id);
         let mut bytes = HEADER.encode(id).to_vec();
         bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &self.state.to_edit().encode()));
-        bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, &edit.encode()));
+        bytes.extend_from_slice(&encode_record(id, bytes.len() as u64, edit));
         let file = self.storage.create(&path, Access::Buffered)?;
         self.write_file(&*file, &bytes).inspect_err(|_| {
             // Nothing names it yet; if this fails too, the next open removes it.

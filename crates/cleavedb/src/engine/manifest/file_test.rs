@@ -133,6 +133,46 @@ fn a_full_disk_leaves_the_manifest_as_it_was() {
 }
 
 #[test]
+fn a_manifest_with_a_limit_is_written_anew_in_time_and_keeps_to_it_with_the_file_that_replaces_it() {
+    const LIMIT: u64 = 12 << 10;
+    let (disk, most) = (SimDisk::new(), Arc::new(AtomicU64::new(0)));
+    let mut manifest = make(&disk, 1);
+    manifest.limit_len(LIMIT);
+    let into = most.clone();
+    disk.on_sync(move |disk, _| {
+        into.fetch_max(disk.used_in(&dir()), Ordering::Relaxed);
+    });
+    let next = AtomicU64::new(200);
+    for id in 1..500 {
+        let record = KeyspaceRecord {
+            id: KeyspaceId(id),
+            kind: KeyspaceKind::Ordered,
+            name: format!("{id:0100}"),
+            operator: None,
+            compression: None,
+            separation: Separation::Default,
+            deltas: crate::format::buckets::DeltaPlacement::Levels,
+        };
+        // The state stays small.
+        let dropped = if id > 20 { vec![(KeyspaceId(id - 20), Seqno(id.into()))] } else { Vec::new() };
+        let edit = Edit {
+            keyspaces_added: vec![record],
+            keyspaces_forgotten: dropped.iter().map(|(keyspace, _)| *keyspace).collect(),
+            keyspaces_dropped: dropped,
+            last_seqno: Some(Seqno(u64::from(id) + 1)),
+            ..Edit::default()
+        };
+        manifest.commit(&edit, &|| Ok(FileId(next.fetch_add(1, Ordering::Relaxed)))).unwrap();
+        assert!(manifest.len() <= LIMIT && manifest.state_len() <= manifest.len());
+    }
+    disk.clear_on_sync();
+    let files = next.load(Ordering::Relaxed) - 200;
+    assert!((3..100).contains(&files), "{files}");
+    assert!(most.load(Ordering::Relaxed) <= 2 * LIMIT + 4096, "{most:?}");
+    assert_eq!(read(&disk).unwrap(), Seqno(500));
+}
+
+#[test]
 fn an_edit_that_does_not_fit_is_refused_before_anything_is_written() {
     let disk = SimDisk::new();
     let mut manifest = make(&disk, 1);

@@ -21,6 +21,9 @@ const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
 const JOB_BYTES: u64 = 64 << 20;
 
+/// A manifest takes twice this part of the budget before it is written anew more often.
+const MANIFEST_PART: u64 = 16;
+
 /// How full the fast tier is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastFill {
@@ -131,6 +134,17 @@ pub(crate) fn kept_on_fast(fill: FastFill, sizes: &[u64]) -> usize {
     count
 }
 
+/// The length at which the manifest is written anew: a few times its state, so that little is written for that; less if that
+/// would take more than its part of the budget.
+pub(crate) fn manifest_len_max(budget: u64, bytes: u64, state: u64) -> u64 {
+    bytes.max((4 * state).min((2 * state).max(budget / MANIFEST_PART)))
+}
+
+/// The space of a manifest of up to `len` bytes, and of the one that replaces it.
+pub(crate) fn manifest_space(len: u64) -> u64 {
+    len.saturating_mul(2)
+}
+
 /// The directory that a file belongs to, apart from what the fast tier has room for.
 pub(crate) fn home_of(file: FileKey, slow: DirId) -> DirId {
     match file.kind {
@@ -181,6 +195,15 @@ mod tests {
         let chosen = to_demote(FastFill { budget: 64 << 20, bytes: 400 << 20 }, &logs);
         assert_eq!(chosen.len(), 16);
         assert!(to_demote(FastFill { budget: u64::MAX, bytes: 400 << 20 }, &logs).is_empty());
+    }
+
+    #[test]
+    fn a_large_manifest_is_written_anew_more_often() {
+        let cases = [(0, 100), (20, 100), (50, 200), (300, 1000), (500, 1000), (600, 1200)];
+        for (state, wanted) in cases {
+            assert_eq!(manifest_len_max(16_000, 100, state), wanted, "{state}");
+        }
+        assert_eq!(manifest_len_max(u64::MAX, 100, 600), 2400);
     }
 
     #[test]

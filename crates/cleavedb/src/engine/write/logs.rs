@@ -230,7 +230,7 @@ impl Core {
     /// True if the fast tier has room for a log of the usual size.
     pub fn has_room_for_log(&self) -> bool {
         let FastFill { budget, bytes } = self.fast_fill();
-        bytes.saturating_add(self.next_log_bytes()) <= budget
+        bytes.saturating_add(self.next_log_bytes()) <= budget.min(self.fast.claimable())
     }
 
     /// As [`create_log`](Core::create_log), in a directory, of the first of these sizes that has room.
