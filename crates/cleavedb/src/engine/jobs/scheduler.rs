@@ -110,36 +110,45 @@ impl Core {
             self.poison(&Error::Poisoned { cause });
             return self.work.lock();
         }
+        let retry_in = if may_work { self.pending_deletions.retry_in(now()) } else { None };
         if state.shortages.any() {
             let now = now();
             if has_seen_all {
                 state.expire_shortages(now);
             }
-            let next_try = state.shortages.next_try(now);
-            self.work.wait_for_change(&mut state, Some(next_try));
+            let next_try = Some(state.shortages.next_try(now));
+            let due = match duty {
+                Duty::Logs => [next_try, publish_in, retry_in].into_iter().flatten().min(),
+                _ => {
+                    self.announce_deletions(&mut state);
+                    next_try
+                }
+            };
+            self.work.wait_for_change(&mut state, due);
             return state;
         }
         if has_seen_all && self.note_nothing_due(&mut state) {
             return state;
         }
         match duty {
-            Duty::Logs => {
-                let retry_in = if may_work { self.pending_deletions.retry_in(now()) } else { None };
-                self.rest_of_logs(state, [publish_in, retry_in])
-            }
+            Duty::Logs => self.rest_of_logs(state, [publish_in, retry_in]),
             _ => {
-                // The end of a job releases its views, which may make files obsolete. The thread for logs is woken up
-                // once, and looks for them when it may work and has no other job: each wake-up is one of all threads.
-                let is_new = !state.deletions_are_announced && !state.has(Sole::PendingDeletions);
-                if is_new && self.pending_deletions.has_work(now()) {
-                    state.deletions_are_announced = true;
-                    self.work.notify_changed();
-                }
+                self.announce_deletions(&mut state);
                 let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
                 let idle_in = waits_for_idle.then(|| self.idle_in(&state)).flatten();
                 self.work.wait_for_change(&mut state, idle_in);
                 state
             }
+        }
+    }
+
+    /// The end of a job releases its views, which may make files obsolete. The thread for logs is woken up once, and looks
+    /// for them when it may work and has no other job: each wake-up is one of all threads.
+    fn announce_deletions(&self, state: &mut WorkState) {
+        let is_new = !state.deletions_are_announced && !state.has(Sole::PendingDeletions);
+        if is_new && self.pending_deletions.has_work(now()) {
+            state.deletions_are_announced = true;
+            self.work.notify_changed();
         }
     }
 
