@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Compression, Db, KeyspaceOptions, MergeOperator, Options, Result};
+use cleavedb::{Compression, Db, DeltaPlacement, KeyspaceOptions, MergeOperator, Options, Result, ValueOptions};
 
+use crate::deltas::Chain;
 use crate::support::{BACKENDS, in_world, value};
 
 fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
@@ -101,4 +103,60 @@ fn a_manifest_that_outgrows_its_share_is_written_anew_in_time() {
             db.close().unwrap();
         });
     }
+}
+
+/// The sizes of production for the smallest budget: overwrites of several times as much, in all kinds of keyspaces.
+#[test]
+fn the_smallest_budget_carries_overwrites_of_several_times_as_much_in_all_kinds_of_files() {
+    const BUDGET: u64 = 64 << 20;
+    const VALUE_BYTES: usize = 16 << 10;
+    const KEYS: u32 = 2_000;
+    const ROUNDS: u32 = 10;
+    in_world(3, || {
+        let disk = SimDisk::new();
+        disk.set_latency(Path::new("/db"), Duration::from_micros(20));
+        disk.set_latency(Path::new("/slow"), Duration::from_micros(200));
+        let options = Options::new().slow_dir("/slow").fast_bytes(BUDGET).memory_budget(16 << 20);
+        let options = options.merge_operator(Arc::new(Chain)).values(ValueOptions::new().garbage(10, 8 << 20));
+        let db = testing::open_on(Arc::new(disk.clone()), Path::new("/db"), options.clone()).unwrap();
+        // More than that fails: it is as large as the file system.
+        disk.set_directory_capacity(Path::new("/db"), Some(BUDGET));
+        let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+        let lists = KeyspaceOptions::new().merge_operator("chain").deltas(DeltaPlacement::Buckets);
+        let lists = db.create_keyspace("lists", lists).unwrap();
+        let is_written = |number: u32, round: u32| round == 0 || (number + round) % 3 != 0;
+        let last_of = |number: u32| (0..ROUNDS).rev().find(|round| is_written(number, *round)).unwrap();
+        let of = |number: u32, round: u32| value(&format!("{number} in {round} "), VALUE_BYTES);
+        for round in 0..ROUNDS {
+            // Each round overwrites two keys in three, so that most logs have records of both kinds for a while.
+            for number in (0..KEYS).map(|number| number * 7919 % KEYS).filter(|number| is_written(*number, round)) {
+                db.put(number.to_be_bytes(), of(number, round)).unwrap();
+                db.put(format!("inline {number}"), round.to_string()).unwrap();
+                if number % 4 == 0 {
+                    hashed.put(number.to_be_bytes(), of(number, round)).unwrap();
+                    lists.merge((number % 100).to_be_bytes(), vec![b'x'; 200]).unwrap();
+                }
+            }
+            assert!(disk.used_in(Path::new("/db")) <= BUDGET);
+        }
+        let stats = db.stats();
+        assert!(stats.tiers.fast_bytes_max <= BUDGET && stats.user_bytes_written > 4 * BUDGET, "{stats:?}");
+        assert!(stats.tiers.bytes_moved > 0 && stats.value_gcs > 0 && stats.flushes > 0, "{stats:?}");
+        // Whatever a writer waited for came.
+        assert!(stats.stall_time < Duration::from_secs(1), "{stats:?}");
+        db.wait_for_background().unwrap();
+        for number in 0..KEYS {
+            assert_eq!(&*db.get(number.to_be_bytes()).unwrap().unwrap(), &of(number, last_of(number))[..]);
+            if number % 4 == 0 {
+                assert_eq!(&*hashed.get(number.to_be_bytes()).unwrap().unwrap(), &of(number, last_of(number))[..]);
+            }
+        }
+        let merged = |list: u32| {
+            let numbers = (0..KEYS).filter(|number| number % 4 == 0 && number % 100 == list);
+            numbers.map(|number| (0..ROUNDS).filter(|round| is_written(number, *round)).count()).sum::<usize>()
+        };
+        assert_eq!(lists.get(0_u32.to_be_bytes()).unwrap().unwrap().len(), 201 * merged(0) - 1);
+        drop((hashed, lists));
+        db.close().unwrap();
+    });
 }

@@ -1,6 +1,7 @@
 //! Tests of the internal sizes.
 
 use super::*;
+use crate::engine::fast_tier::SMALL_FILES_BYTES;
 
 #[test]
 fn the_parts_of_every_budget_do_not_exceed_it() {
@@ -59,4 +60,43 @@ fn the_error_for_a_budget_too_small_states_the_least_sufficient_one() {
     let least: usize = message.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(refused(least).is_none() && refused(least - MIB).is_some(), "{message}");
     assert!(least <= 64 * MIB, "{message}");
+}
+
+/// What excludes that a small fast tier waits for itself: what cannot leave it is a small part, so that there are always logs
+/// that can, and flushes begin before writers stop.
+#[test]
+fn every_budget_of_the_fast_tier_holds_what_cannot_leave_it_and_several_logs() {
+    let doubled = (0..=14).map(|doublings| (64_u64 << 20) << doublings);
+    let budgets = doubled.flat_map(|budget| [budget, budget + 1, budget / 3 * 4, budget / 2 * 3 - 1]);
+    for (budget, memory) in budgets.flat_map(|budget| [16, 17, 64, 250, 1024, 8192].map(|memory| (budget, memory))) {
+        let mut tuning = Tuning::for_budget(memory * MIB);
+        tuning.fit_fast_tier(budget);
+        let what = format!("{budget} B, {memory} MiB of memory: {tuning:?}");
+        let Tuning { log_bytes, log_bytes_min, ring_bytes, ring_bytes_min, manifest_bytes, .. } = tuning;
+        // Both rings while one grows, the manifest with the one that replaces it, the reserve, and small files.
+        let rings = ring_bytes as u64 * 3 / 2;
+        let reserve = manifest_bytes.min(tuning.reserve_bytes);
+        let stays = rings + 2 * manifest_bytes + reserve + 2 * SMALL_FILES_BYTES;
+        assert!(stays <= budget / 5, "{stays} B stay; {what}");
+        // Before room is wanted there are a log that is written, the spare one, and two that can leave.
+        assert!(stays + 4 * log_bytes <= budget / 100 * 70, "{what}");
+        // A quarter of the budget is flushed at once, and writers are stopped by what recovery would read only beyond twice that.
+        assert!(2 * log_bytes <= budget / 4, "{what}");
+        assert!(4 * log_bytes <= tuning.replay_bytes_max && 4 * log_bytes <= tuning.logs_bytes_max, "{what}");
+        // The least size of a log, where there is no room for a larger one, still has room for records.
+        assert!(log_bytes_min <= log_bytes && log_bytes / 16 >= 16 * BLOCK_IO_BYTES as u64, "{what}");
+        assert!(
+            ring_bytes_min <= ring_bytes && ring_bytes.is_power_of_two() && 2 * ring_bytes as u64 <= log_bytes,
+            "{what}"
+        );
+        assert!(4 * tuning.chunk_bytes <= ring_bytes && tuning.chunk_bytes.is_multiple_of(BLOCK_IO_BYTES), "{what}");
+        for stored in (0..44).map(|shift| 1_u64 << shift) {
+            let log = tuning.log_bytes_for(stored);
+            let ring = tuning.ring_bytes_for(log);
+            assert!(
+                log <= log_bytes && ring <= ring_bytes && 4 * tuning.chunk_bytes_for(ring) <= ring,
+                "{stored}; {what}"
+            );
+        }
+    }
 }
