@@ -211,7 +211,8 @@ impl Core {
                     }
                     _ => true,
                 };
-                for tier in TIERS.into_iter().filter(is_at) {
+                let is_there = |tier: &Tier| *tier == Tier::Fast || self.dirs.others().next().is_some();
+                for tier in TIERS.into_iter().filter(is_at).filter(is_there) {
                     state.shortages.note(profile.need, tier, number, error.clone(), now());
                 }
             }
@@ -219,16 +220,12 @@ impl Core {
         }
     }
 
-    /// Notes that storage met the need of a job where the job writes.
+    /// Notes that storage met the need of a job. A compaction that only drops or moves tables shows nothing of the slow tier.
     pub fn clear_shortages(&self, state: &mut WorkState, profile: &Profile) {
         let shortages = if profile.need == Need::Reserve { &mut state.reserve_shortage } else { &mut state.shortages };
-        for bound in profile.binds {
-            match bound {
-                // Its edit is written to the manifest.
-                Bound::WriteSlow => TIERS.into_iter().for_each(|tier| shortages.clear(profile.need, tier)),
-                Bound::WriteFast => shortages.clear(profile.need, Tier::Fast),
-                Bound::Cpu | Bound::ReadFast | Bound::ReadSlow => {}
-            }
+        let is_edit_alone = profile.need == Need::Compaction && !profile.binds.contains(&Bound::WriteSlow);
+        for tier in TIERS.into_iter().filter(|tier| *tier == Tier::Fast || !is_edit_alone) {
+            shortages.clear(profile.need, tier);
         }
     }
 }
