@@ -50,7 +50,7 @@ impl<'a> Hl0Place<'a> {
         if least <= claimed.get() {
             return Ok(());
         }
-        let extended = [with_spare(bytes), least].into_iter();
+        let extended = [with_spare(bytes), least];
         let granted = extended.into_iter().find(|bytes| self.core.fast.claim(Occupant::FlushedTables, *bytes));
         match granted {
             Some(granted) => {
