@@ -120,8 +120,12 @@ impl JobTotals {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::sched::clock::now;
+    use crate::sched::thread::{sleep, spawn};
 
     fn work(least: Duration) {
         let (began, at) = (thread_cpu_time(), now());
@@ -144,18 +148,21 @@ mod tests {
             });
             work(ms(2));
             note_bytes(1);
-            let ((), idle) = measure(|| std::thread::sleep(ms(5)));
+            let ((), idle) = measure(|| sleep(ms(5)));
             (inner, idle)
         });
         assert_eq!((inner.bytes, inner.records, outer.bytes, outer.records), (7, 3, 11, 0));
         assert!(inner.cpu >= ms(30) && outer.cpu >= ms(2) && outer.cpu < ms(30), "{inner:?}, {outer:?}");
         assert!(idle.cpu < ms(5), "{idle:?}");
         // What a thread of its own did, and what another piece measures afterwards.
-        let helped = std::thread::spawn(move || {
+        let helped = Arc::new(AtomicU64::new(0));
+        let cpu = helped.clone();
+        let helper = spawn("helping", move || {
             work(ms(3));
-            thread_cpu_time()
+            cpu.store(thread_cpu_time().as_nanos() as u64, Ordering::Relaxed);
         });
-        let helped = helped.join().unwrap();
+        helper.join().unwrap();
+        let helped = Duration::from_nanos(helped.load(Ordering::Relaxed));
         let ((), after) = measure(|| note_cpu_of_helper(helped));
         assert!(after.cpu >= ms(3) && after.bytes == 0, "{after:?}");
     }

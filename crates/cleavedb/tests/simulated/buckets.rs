@@ -325,11 +325,16 @@ fn a_bucket_that_outgrows_its_size_delays_only_those_who_merge_into_it() {
         // The upkeep of the bucket takes long.
         disk.set_latency(Path::new("/db"), Duration::from_millis(100));
         db.flush().unwrap();
-        sleep(Duration::from_millis(1));
+        // The thread for it may still be at the end of the flush.
+        let began = testing::now();
+        while !db.stats().jobs.iter().any(|job| job.kind == "rewrite buckets") {
+            sleep(Duration::from_millis(1));
+            assert!(testing::now() - began < Duration::from_secs(2), "{:?}", db.stats().jobs);
+        }
         db.put("other", "value").unwrap();
         lists.put("hot", "put").unwrap();
         lists.merge("hot", "1").unwrap();
-        assert_eq!(db.stats().paced, 1, "{:?}", db.stats().deltas);
+        assert_eq!(db.stats().paced, 1, "{:?} {:?}", db.stats().deltas, db.stats().jobs);
         disk.set_latency(Path::new("/db"), Duration::ZERO);
         db.wait_for_background().unwrap();
         lists.merge("hot", "2").unwrap();
