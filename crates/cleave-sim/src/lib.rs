@@ -21,6 +21,7 @@ pub mod client;
 pub mod recovery;
 pub mod crasher;
 pub mod plan;
+pub mod slow_spell;
 pub mod simulation;
 pub mod session;
 

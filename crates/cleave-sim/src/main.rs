@@ -120,6 +120,9 @@ impl Tally {
                 self.total.power_losses += report.power_losses;
                 self.total.crashes_in_recovery += report.crashes_in_recovery;
                 self.total.faulty_epochs += report.faulty_epochs;
+                self.total.vanished += report.vanished;
+                self.total.opened_without += report.opened_without;
+                self.total.slow_spells += report.slow_spells;
                 self.total.compactions += report.compactions;
                 self.total.compaction_subtasks += report.compaction_subtasks;
                 self.total.value_gcs += report.value_gcs;
@@ -139,7 +142,8 @@ impl Tally {
         let total = &self.total;
         println!(
             "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
-             recovery), {} epochs with disk faults; {} compactions with {} additional subtasks, {} value GC jobs that \
+             recovery), {} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow \
+             spell; {} compactions with {} additional subtasks, {} value GC jobs that \
              compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
             self.seeds,
             self.failed,
@@ -149,6 +153,9 @@ impl Tally {
             total.power_losses,
             total.crashes_in_recovery,
             total.faulty_epochs,
+            total.vanished,
+            total.opened_without,
+            total.slow_spells,
             total.compactions,
             total.compaction_subtasks,
             total.value_gcs,

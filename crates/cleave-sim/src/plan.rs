@@ -9,6 +9,7 @@ use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::operator::Chain;
 use crate::rng::Rng;
+use crate::slow_spell::SlowSpell;
 
 /// The fast directory, of a database with two.
 pub const FAST: &str = "/fast";
@@ -125,6 +126,25 @@ impl Plan {
             true => vec![(FAST, drawn(&[0, 0, 2])), ("/slow", drawn(&[0, 0, 20, 200])), ("/other", drawn(&[0, 40]))],
             false => Vec::new(),
         }
+    }
+
+    /// A time in an epoch in which one of two disks is far slower than else.
+    pub fn slow_spell(&self, epoch: u64) -> Option<SlowSpell> {
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x736c_6f77);
+        let mut up_to = |micros: u64| Duration::from_micros(rng.below(micros));
+        let (after, lasts) = (up_to(20_000), up_to(200_000));
+        let latency = *rng.pick(&[500, 3_000, 20_000]);
+        let latencies = self.latencies(epoch);
+        if latencies.is_empty() || !rng.one_in(3) {
+            return None;
+        }
+        let (directory, usual) = *rng.pick(&latencies);
+        Some(SlowSpell { directory, after, lasts, latency: Duration::from_micros(latency), usual })
+    }
+
+    /// True if the disk of one of two directories vanishes in some epochs.
+    pub fn can_vanish(&self) -> bool {
+        self.two_directories && self.clients == 1
     }
 
     /// The directory on whose disk faults occur, if the database has two and only one of them fails.

@@ -21,7 +21,7 @@ use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::order;
-use crate::plan::Plan;
+use crate::plan::{FAST, Plan};
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
 use crate::workload::Workload;
@@ -45,6 +45,12 @@ pub struct Report {
     pub crashes_in_recovery: u64,
     /// Epochs with disk faults.
     pub faulty_epochs: u64,
+    /// Epochs in which the disk of one directory vanished, and those opened while it was still gone.
+    pub vanished: u64,
+    /// See `vanished`.
+    pub opened_without: u64,
+    /// Epochs in which one disk was far slower for a while.
+    pub slow_spells: u64,
     /// Compactions that ran before the database was closed or crashed.
     pub compactions: u64,
     /// Their subtasks, not counting the first of each.
@@ -196,6 +202,8 @@ impl Simulation {
         let crash = !self.rng.one_in(if world.tolerance == Tolerance::Nothing { 5 } else { 2 });
         let crash_early = crash && self.rng.one_in(4);
         let mut crasher = crash_early.then(|| self.start_crasher(&world));
+        let slow_spell = self.plan.slow_spell(self.epoch).map(|spell| spell.start(&self.disk));
+        lock(&self.progress).report.slow_spells += u64::from(slow_spell.is_some());
         let ended = self.open_and_check(&world).and_then(|opened| match opened {
             None => Ok(Ended::Opening),
             Some((db, model)) => {
@@ -208,22 +216,32 @@ impl Simulation {
         self.mend_disk();
         let image = crasher.and_then(Crasher::wait);
         let ended = ended?;
+        if let Some(spell) = slow_spell {
+            spell.join().map_err(|_| Failure("the thread of a slow spell panicked".into()))?;
+        }
+        // What was not synced may have gone with a disk.
+        let lost = (world.tolerance == Tolerance::Vanished).then_some(Crash::Power(0));
         match (ended, image) {
             (Ended::Opening, Some(image)) => {
                 lock(&self.progress).report.crashes_in_recovery += 1;
                 self.take_over(&image, None);
             }
-            (Ended::Working(expected), Some(image)) => self.take_over(&image, Some(*expected)),
+            (Ended::Working(expected), Some(image)) => {
+                self.take_over(&image, Some(*expected));
+                lost.into_iter().for_each(|crash| self.expected.crashed_again(crash));
+            }
             (Ended::Working(expected), None) => {
                 if world.tolerance == Tolerance::Nothing {
                     self.check_files()?;
                 }
                 self.close_cleanly(*expected);
+                lost.into_iter().for_each(|crash| self.expected.crashed_again(crash));
             }
             (Ended::Opening, None) => {
                 return Err(Failure("opening the database stopped without a crash".into()));
             }
         }
+        self.bring_back()?;
         checkpoints.check_all_on(&self.disk)
     }
 
@@ -335,7 +353,12 @@ impl Simulation {
                 self.break_disk(world.tolerance);
                 client.tolerate(world.tolerance);
             }
-            if turn == faults_until && world.tolerance != Tolerance::Nothing {
+            if turn == faults_until && world.tolerance == Tolerance::Vanished {
+                // The engine may not notice; what it had open is lost.
+                if self.rng.one_in(2) {
+                    self.come_back();
+                }
+            } else if turn == faults_until && world.tolerance != Tolerance::Nothing {
                 self.mend_disk();
                 if world.tolerance == Tolerance::NoSpace {
                     // Background jobs that wait for space check for it periodically.
@@ -350,7 +373,7 @@ impl Simulation {
             count(&self.progress, self.plan.verbose, "", &operation);
             client.apply(&operation)?;
         }
-        if world.tolerance == Tolerance::FailingWrites {
+        if matches!(world.tolerance, Tolerance::FailingWrites | Tolerance::Vanished) {
             // Reads must succeed even if writes are poisoned.
             return client.apply(&Operation::CheckAll);
         }
@@ -408,6 +431,13 @@ impl Simulation {
         let mut faults = Faults { lasting, seed: self.rng.next(), ..Faults::default() };
         match how {
             Tolerance::Nothing | Tolerance::SpaceAgain => {}
+            Tolerance::Vanished => {
+                let directory = self.plan.failing_directory(self.rng.next()).unwrap_or(FAST);
+                self.note(format!("{directory} vanishes"));
+                self.disk.vanish(Path::new(directory), self.rng.next());
+                lock(&self.progress).report.vanished += 1;
+                return;
+            }
             Tolerance::FailingReads => faults.fail_read_one_in = Some(*self.rng.pick(&[2, 10, 100])),
             Tolerance::FailingWrites => match self.rng.below(3) {
                 0 => faults.fail_sync_after = Some(soon / 4),
@@ -435,6 +465,43 @@ impl Simulation {
         self.disk.set_capacity(None);
         for (directory, _) in self.plan.latencies(self.epoch) {
             self.disk.set_directory_capacity(Path::new(directory), None);
+        }
+    }
+
+    /// Brings back the disks that are gone. Before, in some epochs, the database is opened without them: that is refused, unless
+    /// nothing of it is there.
+    fn bring_back(&mut self) -> Result<(), Failure> {
+        let gone = self.disk.vanished();
+        // Without a file in another directory nothing tells that the database exists.
+        let is_known =
+            self.disk.files().iter().any(|(path, _)| path.ends_with("OWNER") && !gone.contains(&parent(path)));
+        if let (Some(gone), true) = (gone.first(), is_known && self.rng.one_in(2)) {
+            self.note(format!("open without {}", gone.display()));
+            lock(&self.progress).report.opened_without += 1;
+            self.disk = self.disk.process_crash();
+            match self.open() {
+                Err(error @ (Error::Corruption { .. } | Error::Closed | Error::Locked { .. })) => {
+                    return Err(Failure(format!("open without {}: {error}", gone.display())));
+                }
+                Err(_) => {}
+                Ok(db) => {
+                    let checked = self.expected.check(&db);
+                    return Err(Failure(format!(
+                        "open without {} succeeded, and finds {:?}",
+                        gone.display(),
+                        checked.map(drop)
+                    )));
+                }
+            }
+        }
+        self.come_back();
+        Ok(())
+    }
+
+    fn come_back(&self) {
+        for directory in self.disk.vanished() {
+            self.note(format!("{} is back", directory.display()));
+            self.disk.come_back(&directory);
         }
     }
 
@@ -491,6 +558,10 @@ enum Ended {
     Opening,
     /// Clients worked; this is the state expected at the next open.
     Working(Box<Expected>),
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 fn count(progress: &Mutex<Progress>, verbose: bool, who: &str, operation: &Operation) {

@@ -18,6 +18,9 @@ pub enum Tolerance {
     FailingReads,
     /// Writes or syncs fail from some point on; reads must keep working.
     FailingWrites,
+    /// The disk of one directory is gone: any call may fail; every successful answer must be correct, and what is acknowledged
+    /// as durable must be there when the disk is back.
+    Vanished,
     /// The disk is full; reads must keep working, writes fail with `NoSpace`.
     NoSpace,
     /// Space is available again; reads and writes work, but calls that wait for background jobs may still fail with
@@ -31,7 +34,7 @@ impl Tolerance {
         match self {
             _ if matches!(error, Error::Corruption { .. } | Error::Locked { .. } | Error::Closed) => false,
             Tolerance::Nothing => false,
-            Tolerance::FailingReads => true,
+            Tolerance::FailingReads | Tolerance::Vanished => true,
             Tolerance::FailingWrites => !reading,
             Tolerance::NoSpace if what == "write" => matches!(error, Error::NoSpace { .. }),
             Tolerance::NoSpace => !reading,

@@ -13,7 +13,7 @@ use crate::support::{BACKENDS, crash_before, in_world, lose_power, taken, unflus
 
 const RECORDS: u32 = 300;
 
-fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
+pub fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
     testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
 }
 
@@ -38,7 +38,7 @@ fn check_rounds(db: &Db, rounds: u32) {
 }
 
 /// Names of numbered files in a directory, without manifests.
-fn numbered(disk: &SimDisk, directory: &str) -> Vec<String> {
+pub fn numbered(disk: &SimDisk, directory: &str) -> Vec<String> {
     let files = disk.files().into_iter().filter(|(path, _)| path.parent() == Some(Path::new(directory)));
     let names = files.map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with('0') && !name.ends_with("manifest")).collect()
@@ -117,7 +117,7 @@ fn a_crash_at_any_step_of_a_move_loses_nothing_and_the_move_is_finished_later() 
 }
 
 /// Numbers in order, each with the value of its key and, in the same batch, as the last one.
-fn write_numbers(db: &Db, numbers: Range<u64>, acknowledged: &AtomicU64) {
+pub fn write_numbers(db: &Db, numbers: Range<u64>, acknowledged: &AtomicU64) {
     for number in numbers {
         let mut batch = WriteBatch::new();
         batch.put(&db.default_keyspace(), format!("{number:05}"), value(&number.to_string(), 700));
@@ -128,7 +128,7 @@ fn write_numbers(db: &Db, numbers: Range<u64>, acknowledged: &AtomicU64) {
 }
 
 /// How many numbers there are: all up to the last one.
-fn count_numbers(db: &Db) -> u64 {
+pub fn count_numbers(db: &Db) -> u64 {
     let last: Option<u64> = db.get("last").unwrap().map(|last| String::from_utf8_lossy(&last).parse().unwrap());
     let count = last.map_or(0, |last| last + 1);
     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).filter(|(key, _)| &key[..] != b"last").collect();
@@ -341,7 +341,7 @@ fn a_directory_that_was_renamed_is_recognized_and_one_that_is_missing_is_named()
 }
 
 /// Small logs, and a budget of the fast tier that holds about eight of them.
-fn small_logs(mut tuning: Tuning) -> (Tuning, u64) {
+pub fn small_logs(mut tuning: Tuning) -> (Tuning, u64) {
     (tuning.log_bytes, tuning.log_bytes_min, tuning.ring_bytes) = (16 << 10, 16 << 10, 16 << 10);
     tuning.ring_bytes_min = 16 << 10;
     tuning.chunk_bytes = 4 << 10;

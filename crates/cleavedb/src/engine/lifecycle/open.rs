@@ -261,7 +261,14 @@ fn take_locks(storage: &dyn Storage, dirs: &DeclaredDirs, read_only: bool) -> Re
 
 pub(super) fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {
     let path = dir.join(LOCK);
-    if read_only { storage.lock_shared(&path) } else { storage.lock(&path) }
+    match read_only {
+        false => storage.lock(&path),
+        true if !storage.exists(dir)? => Err(Error::input(format!(
+            "the directory {} is not there: mount it, or name it by the option slow_dir or fast_dir if it has moved",
+            dir.display()
+        ))),
+        true => storage.lock_shared(&path),
+    }
 }
 
 /// The manifest of the existing or a new database.
@@ -269,11 +276,29 @@ fn read_or_make_manifest(storage: &Arc<dyn Storage>, dirs: &DeclaredDirs, tuning
     if let Some(manifest) = Manifest::read(storage.clone(), &dirs.fast, tuning.manifest_bytes)? {
         return Ok(manifest);
     }
+    check_home_is_there(&**storage, dirs)?;
     check_new(&**storage, dirs)?;
     let mut manifest = Manifest::new(storage.clone(), &dirs.fast, tuning.manifest_bytes);
     let numbers = FileNumbers::new(FileId(1), FileId(1), tuning.numbers_reserved);
     commit_before_start(&mut manifest, &numbers, &[], new_database(storage.unique_number()?))?;
     Ok(manifest)
+}
+
+/// Fails if the declared directories are those of a database whose manifest is not there.
+fn check_home_is_there(storage: &dyn Storage, dirs: &DeclaredDirs) -> Result<()> {
+    if !dirs.are_apart() {
+        return Ok(());
+    }
+    // A file that cannot be read is not of a new database either.
+    match OwnerFile::read(storage, &dirs.slow) {
+        Ok(Some(owner)) if Path::new(&owner.home) == &*dirs.fast => Err(Error::input(format!(
+            "{} belongs to a database whose manifest was in {} last, where it is not: mount that directory, or name the one \
+             that it has moved to by the option fast_dir",
+            dirs.slow.display(),
+            dirs.fast.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The allocator of file ids. Files left over from a crash keep their ids until they are removed; any other file with a

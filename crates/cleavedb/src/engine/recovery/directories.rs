@@ -146,15 +146,24 @@ impl Finder<'_> {
                 self.paths.insert(dir, path.to_owned());
                 Ok(())
             }
-            _ => {
-                let files = self.state.files_in(dir).count();
-                Err(Error::input(format!(
-                    "{files} files of this database lie in {}, which is not there or does not have its file {OWNER}: mount \
-                     it, or name it by the option slow_dir if it has moved",
-                    path.display()
-                )))
-            }
+            _ => Err(self.not_there(dir, path)),
         }
+    }
+
+    /// The error for a directory that files of the database lie in, and that is elsewhere or not mounted.
+    fn not_there(&self, dir: DirId, path: &Path) -> Error {
+        let files = self.state.files_in(dir).count();
+        Error::input(format!(
+            "{files} files of this database lie in {}, which is not there or does not have its file {OWNER}: mount it, or name \
+             it by the option slow_dir if it has moved",
+            path.display()
+        ))
+    }
+
+    /// True if there are files with names that databases use for what they store: the place is no bare mount point.
+    fn has_numbered_files(&self, path: &Path) -> Result<bool> {
+        let entries = if self.storage.exists(path)? { self.storage.list(path)? } else { Vec::new() };
+        Ok(entries.iter().any(|entry| entry.is_file && parse(&entry.name).is_some()))
     }
 
     /// A directory that files have moved out of. It is kept until those that a crash left there have been removed.
@@ -193,6 +202,9 @@ impl Finder<'_> {
     fn check_never_taken(&self, dir: DirId, known: &Directory) -> Result<()> {
         let path = Path::new(&known.path).join(OWNER);
         if self.state.files_in(dir).next().is_some() {
+            if !self.has_numbered_files(Path::new(&known.path))? {
+                return Err(self.not_there(dir, Path::new(&known.path)));
+            }
             return Err(Error::corruption(&path, 0, "the file that names the owner of this directory is missing"));
         }
         // An opening comes before another only once it was durable in `OWNER`.

@@ -221,6 +221,50 @@ mod tests {
         assert_eq!(kept_on_fast(FastFill { budget: u64::MAX, bytes: 0 }, &[u64::MAX / 10, 1]), 2);
     }
 
+    /// An open may declare a budget below what lies there, or even none.
+    #[test]
+    fn a_tier_above_its_budget_is_emptied_and_nothing_is_made_there() {
+        for (budget, bytes) in [(100, 101), (100, 1000), (1, 1000), (0, 1)] {
+            let fill = FastFill { budget, bytes };
+            assert!(fill.wants_room() && fill.jobs_to_demote() > 0.0, "{fill:?}");
+            assert!(!fill.has_room_for_hl0(0) && fill.room_for_kept(0) == 0, "{fill:?}");
+            assert_eq!(kept_on_fast(fill, &[1, 1000]), 0, "{fill:?}");
+            let logs = [log(1, Some(0)), log(2, None), log(3, Some(10))];
+            // The mostly dead one too, if nothing else makes enough room; value GC may come first.
+            assert_eq!(to_demote(fill, &logs)[0].key.id, FileId(3), "{fill:?}");
+            assert_eq!(to_empty(fill, &logs).len(), 1, "{fill:?}");
+        }
+        // An empty tier, whatever its budget is, and one that only its file system limits.
+        for fill in [FastFill { budget: 0, bytes: 0 }, FastFill { budget: u64::MAX, bytes: u64::MAX / 2 }] {
+            assert!(!fill.wants_room() && fill.jobs_to_demote() == 0.0, "{fill:?}");
+            assert!(to_demote(fill, &[log(1, None)]).is_empty() && to_empty(fill, &[log(1, Some(0))]).is_empty());
+        }
+        assert!(to_demote(FastFill { budget: 1, bytes: 9 }, &[]).is_empty(), "nothing can be moved");
+    }
+
+    #[test]
+    fn every_kind_of_file_has_a_home_with_two_tiers_and_with_one() {
+        let (home, slow, former) = (DirId::HOME, DirId(3), DirId(2));
+        // The kind, and where a file belongs that lies on the fast tier, on the slow one, and in a former directory.
+        let cases = [
+            (FileKind::Log, [home, slow, slow]),
+            (FileKind::Manifest, [home, home, home]),
+            (FileKind::Table, [slow, slow, slow]),
+            (FileKind::Segment, [slow, slow, slow]),
+            (FileKind::Redirect, [slow, slow, slow]),
+            // Stays until the next one is saved.
+            (FileKind::Index, [home, slow, former]),
+        ];
+        for (kind, wanted) in cases {
+            for (dir, wanted) in [home, slow, former].into_iter().zip(wanted) {
+                let file = FileKey { kind, id: FileId(1), dir };
+                assert_eq!(home_of(file, slow), wanted, "one directory to two, or to others: {file:?}");
+                let wanted = if kind == FileKind::Index { dir } else { home };
+                assert_eq!(home_of(file, home), wanted, "two directories to one: {file:?}");
+            }
+        }
+    }
+
     #[test]
     fn files_belong_to_the_slow_tier_except_logs_on_the_fast_one() {
         let (slow, former) = (DirId(3), DirId(2));

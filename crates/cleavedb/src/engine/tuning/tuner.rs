@@ -382,6 +382,36 @@ mod tests {
         assert_eq!(course(Policy::Static, &samples), [(2, 32, 256); 6]);
     }
 
+    /// Another policy, or an earlier version of the limits, may have left other settings than those that `auto` reaches.
+    #[test]
+    fn settings_from_elsewhere_are_relieved_and_return_to_those_at_rest() {
+        use Bottleneck::{Both, Calm, Devices, LongCalm, None as Free, Processors};
+        // Runs of a merge and bytes of a flush: before, and after each bottleneck.
+        let cases = [
+            (Free, (16, 8), (16, 8)),
+            (Both, (16, 64), (16, 64)),
+            // Never smaller flushes than at rest, unless they are so already.
+            (Processors, (15, 64), (16, 32)),
+            (Processors, (2, 32), (4, 32)),
+            (Processors, (2, 8), (4, 8)),
+            (Devices, (3, 8), (2, 16)),
+            (Devices, (16, 64), (14, 64)),
+            (Calm, (3, 64), (2, 64)),
+            (Calm, (16, 8), (14, 8)),
+            (LongCalm, (16, 64), (2, 32)),
+            (LongCalm, (16, 8), (2, 32)),
+        ];
+        for (bottleneck, (merge_runs, flush_bytes), wanted) in cases {
+            let next = relieve(bottleneck, &LIMITS, Setting { merge_runs, flush_bytes, ..REST });
+            assert_eq!((next.merge_runs, next.flush_bytes), wanted, "{bottleneck:?} {merge_runs} {flush_bytes}");
+            assert_eq!((next.level_base_bytes, next.compactions), (256, 3));
+        }
+        assert_eq!(
+            [1, 31, 32, 33, 320, u64::MAX].map(|bytes| LIMITS.level_base_for(bytes)),
+            [256, 256, 256, 264, 2560, u64::MAX]
+        );
+    }
+
     #[test]
     fn hl0_is_compacted_at_more_tables_while_compactions_hold_the_rest_up() {
         let triggers = |samples: &[Sample]| {

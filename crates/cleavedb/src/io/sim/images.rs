@@ -65,6 +65,7 @@ impl State {
     fn reset_machine(&mut self) {
         self.locks.clear();
         self.halted = false;
+        self.unmount_vanished();
         self.faults = FaultState::new(Faults::default());
         for inode in self.inodes.values_mut() {
             inode.handles = 0;

@@ -54,6 +54,8 @@ pub(super) struct Inode {
     holes: BTreeSet<u64>,
     /// Number of open files and mappings of this inode.
     pub(super) handles: usize,
+    /// The disk has vanished with the file, so that its handles never work again.
+    pub(super) is_lost: bool,
 }
 
 impl Inode {
@@ -64,7 +66,7 @@ impl Inode {
 
     /// Replaces the content by durable content; handles stay open.
     pub(super) fn replace(&mut self, content: Content) {
-        *self = Inode { handles: self.handles, ..Inode::settled(content) };
+        *self = Inode { handles: self.handles, is_lost: self.is_lost, ..Inode::settled(content) };
     }
 
     /// The content that the process sees.

@@ -8,6 +8,7 @@
 mod storage;
 mod state;
 mod images;
+mod vanish;
 mod directory;
 mod inode;
 mod content;
@@ -163,6 +164,11 @@ impl SimDisk {
     /// directory lay on a device of its own.
     pub fn set_linking(&self, can_link: bool) {
         self.state().can_link = can_link;
+    }
+
+    /// Puts a directory on a device of its own: no hard links lead there or from there.
+    pub fn set_own_device(&self, directory: &Path) {
+        self.state().own_devices.insert(directory.to_owned());
     }
 
     /// Starts a plan of faults, in place of the previous one.

@@ -13,6 +13,7 @@ use super::content::{Content, PAGE};
 use super::directory::{Directory, InodeNumber};
 use super::fault::{FaultState, Faults};
 use super::inode::{Inode, SECTOR};
+use super::vanish::Vanished;
 use crate::base::{Error, Result};
 use crate::io::storage::{DirEntry, Punched};
 use crate::sched::random::Random;
@@ -24,7 +25,7 @@ pub(super) struct State {
     pub(super) directories: BTreeMap<PathBuf, Directory>,
     /// Locked files: the number of holders of a shared lock, or 0 for an exclusive one.
     pub(super) locks: BTreeMap<PathBuf, usize>,
-    next_inode: InodeNumber,
+    pub(super) next_inode: InodeNumber,
     /// Position of the last change in the order of all changes of the disk.
     pub(super) order: u64,
     random: Random,
@@ -33,10 +34,14 @@ pub(super) struct State {
     pub(super) directory_capacities: BTreeMap<PathBuf, u64>,
     /// How long each operation on a directory and its files takes.
     pub(super) latencies: BTreeMap<PathBuf, Duration>,
+    /// Directories whose disks are gone.
+    pub(super) vanished: BTreeMap<PathBuf, Vanished>,
     pub(super) available_memory: u64,
     pub(super) can_map: bool,
     pub(super) can_link: bool,
     pub(super) can_punch: bool,
+    /// Directories on devices of their own.
+    pub(super) own_devices: BTreeSet<PathBuf>,
     pub(super) halted: bool,
     /// Number of reads so far.
     pub(super) reads: u64,
@@ -56,10 +61,12 @@ impl State {
             capacity: None,
             directory_capacities: BTreeMap::new(),
             latencies: BTreeMap::new(),
+            vanished: BTreeMap::new(),
             available_memory: 0,
             can_map: true,
             can_link: true,
             can_punch: true,
+            own_devices: BTreeSet::new(),
             halted: false,
             reads: 0,
             direct_writes: 0,
@@ -78,9 +85,12 @@ impl State {
         own.copied().unwrap_or_default()
     }
 
-    /// Fails if the machine is off.
+    /// Fails if the machine is off, or the disk of the path is gone.
     pub(super) fn check_machine_is_on(&self, path: &Path, operation: &'static str) -> Result<()> {
-        if self.halted { Err(Error::io(path, operation, io::Error::other("the machine is off"))) } else { Ok(()) }
+        match self.halted {
+            true => Err(Error::io(path, operation, io::Error::other("the machine is off"))),
+            false => self.check_presence(path, operation),
+        }
     }
 
     /// Turns the machine off: all later calls fail, and locks are released.
@@ -193,11 +203,13 @@ impl State {
 
     /// Adds a hard link to a file; false if hard links are turned off.
     pub(super) fn link(&mut self, from: &Path, to: &Path) -> Result<bool> {
+        self.check_presence(from, "link")?;
         let number = self.find_or_fail(from, "link")?;
         if self.exists(to) {
             return Err(Error::io(to, "link", io::ErrorKind::AlreadyExists.into()));
         }
-        if !self.can_link {
+        let own_device = |path: &Path| self.own_devices.get(path.parent()?).cloned();
+        if !self.can_link || own_device(from) != own_device(to) {
             return Ok(false);
         }
         self.check_directory(to, "link")?;
@@ -322,6 +334,7 @@ impl State {
 
     pub(super) fn read(&mut self, number: InodeNumber, path: &Path, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.reads += 1;
+        self.check_medium(number, path, "read")?;
         if self.faults.reach(path) && self.faults.read_fails() {
             return Err(io_error(path, "read"));
         }
@@ -330,6 +343,7 @@ impl State {
 
     /// A write that fails or runs out of space may have written some of its sectors.
     pub(super) fn write(&mut self, number: InodeNumber, path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
+        self.check_medium(number, path, "write")?;
         let space = self.room_for(number).saturating_sub(offset).min(bytes.len() as u64) as usize;
         let (reached, result) = if self.faults.reach(path) && self.faults.write_fails() {
             let reached = self.faults.random().below(space as u64 + 1) as usize;
@@ -348,6 +362,7 @@ impl State {
     }
 
     pub(super) fn allocate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
+        self.check_medium(number, path, "allocate")?;
         if self.faults.reach(path) && self.faults.write_fails() {
             return Err(io_error(path, "allocate"));
         }
@@ -365,6 +380,7 @@ impl State {
     }
 
     pub(super) fn truncate(&mut self, number: InodeNumber, path: &Path, len: u64) -> Result<()> {
+        self.check_medium(number, path, "truncate")?;
         if self.faults.reach(path) && self.faults.write_fails() {
             return Err(io_error(path, "truncate"));
         }
@@ -374,6 +390,7 @@ impl State {
     }
 
     pub(super) fn sync(&mut self, number: InodeNumber, path: &Path) -> Result<()> {
+        self.check_medium(number, path, "sync")?;
         let inode = self.inodes.get_mut(&number).expect("a file stays in the table while it has a name or a handle");
         if self.faults.reach(path) && self.faults.sync_fails() {
             inode.sync_failed(self.faults.random());
@@ -483,6 +500,6 @@ fn in_pages(len: u64) -> u64 {
     len.next_multiple_of(PAGE as u64)
 }
 
-fn io_error(path: &Path, operation: &'static str) -> Error {
+pub(super) fn io_error(path: &Path, operation: &'static str) -> Error {
     Error::io(path, operation, rustix::io::Errno::IO.into())
 }
