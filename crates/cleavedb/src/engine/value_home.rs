@@ -24,8 +24,8 @@ impl ValueHome<'_> {
     fn stored(&self, key: FileKey) -> StoredFile {
         let guard = FileGuard::new(key, self.dirs.path(key), self.pending_deletions.clone());
         let handle = self.readers.handle(&guard);
-        let streamed = self.readers.streamed_handle(&guard);
-        StoredFile::new(guard, handle, streamed)
+        let ahead = self.readers.ahead_threads_for(key.dir);
+        StoredFile::new(guard, handle, ahead)
     }
 
     /// Adds a file, which lies in the file `key`, or says that its records are elsewhere now; returns what was known of it

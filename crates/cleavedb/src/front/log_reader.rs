@@ -12,6 +12,8 @@ use crate::format::record::Record;
 use crate::io::File;
 
 const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes announced ahead of a read.
+const AHEAD_BYTES: u64 = 2 * WINDOW_BYTES as u64;
 const BLOCK: u64 = crate::base::limits::BLOCK_IO_BYTES as u64;
 
 /// A frame whose checksums match.
@@ -219,11 +221,17 @@ impl<'a> LogReader<'a> {
     fn read(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + len as u64 > window_end {
+            // What is there of it stays.
+            let passed = offset.checked_sub(self.window_offset).map_or(usize::MAX, |passed| passed as usize);
+            self.window.drain(..passed.min(self.window.len()));
+            let kept = self.window.len();
             let rest = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
-            self.window.resize(rest.min(WINDOW_BYTES + HEADER_BYTES), 0);
-            let read = self.file.read_at(&mut self.window, offset)?;
-            self.window.truncate(read);
+            self.window.resize(rest.min(WINDOW_BYTES + HEADER_BYTES).max(kept), 0);
+            let read = self.file.read_at(&mut self.window[kept..], offset + kept as u64)?;
+            self.window.truncate(kept + read);
             self.window_offset = offset;
+            let end = offset + self.window.len() as u64;
+            self.file.read_ahead(end, AHEAD_BYTES.min(self.len.saturating_sub(end)));
         }
         let start = (offset - self.window_offset) as usize;
         Ok(self.window.get(start..start + len))

@@ -98,7 +98,10 @@ impl File for OsFile {
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {
-        self.prefetch(offset, len);
+        // To the system, no length means all up to the end of the file.
+        if len > 0 {
+            self.prefetch(offset, len);
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {

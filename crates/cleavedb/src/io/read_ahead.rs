@@ -33,6 +33,11 @@ impl ReadAhead {
         ReadAhead { bytes_max, reserved: Arc::default(), gauge }
     }
 
+    /// Its size in bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Bytes that readers hold now.
     #[cfg(test)]
     pub fn reserved_bytes(&self) -> usize {

@@ -283,13 +283,9 @@ impl Table {
         read_exact_at(&*self.handle.file()?, buffer, offset)
     }
 
-    /// Hints that a job will read these bytes of the file next.
-    pub(super) fn read_ahead(&self, offset: u64, len: u64) {
-        if len > 0
-            && let Ok(file) = self.handle.file()
-        {
-            file.read_ahead(offset, len);
-        }
+    /// The open file, for a cursor of a job, which announces what it will read.
+    pub(super) fn file_in_order(&self) -> Result<Arc<dyn File>> {
+        Ok(self.readers.in_order(self.handle.file()?, self.guard.key().dir))
     }
 
     fn blocks(&self) -> Blocks<'_> {

@@ -13,14 +13,15 @@ use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::table::{BlockHandle, PartitionHandles};
 use crate::io::read_ahead::Reservation;
+use crate::io::{File, read_exact_at};
 
 /// Bytes read ahead when a job begins to move forward; doubled each time they are used up.
 const READ_AHEAD_BYTES_FIRST: usize = 256 << 10;
 /// Upper bound of the above.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
-/// Hint to the operating system: it prefetches this much beyond what a job has read into the page cache, in few large
-/// reads, while the job works. This takes none of the job's memory.
-const PREFETCH_BYTES: u64 = 2 << 20;
+/// A job announces this much beyond what it has read. The operating system fetches it into the page cache, in few large
+/// reads, while the job works; past the page cache a second buffer gets as much of it as there is memory for.
+const ANNOUNCED_BYTES: u64 = 2 << 20;
 /// A user's scan reads ahead after this many steps from one block to the next.
 const SCAN_STEPS: u32 = 2;
 /// A scan may end soon, so it starts with less.
@@ -54,21 +55,37 @@ struct Ahead {
     room: Option<Reservation>,
     /// Bytes to ask for next.
     wanted: usize,
-    /// The operating system was asked to prefetch up to here.
-    prefetched_to: u64,
+    /// The file, from the first read of a job on, and up to where reads of it were announced.
+    file: Option<Arc<dyn File>>,
+    announced_to: u64,
 }
 
 impl Ahead {
-    /// The next prefetch hint, once bytes up to `end` were read, of a file that ends at `file_end`: offset and length.
-    fn next_prefetch(&mut self, end: u64, file_end: u64) -> (u64, u64) {
-        // Hints given before a seek do not count.
-        let prefetched_to =
-            if (end..=end + PREFETCH_BYTES).contains(&self.prefetched_to) { self.prefetched_to } else { end };
-        if prefetched_to > end + PREFETCH_BYTES / 2 {
-            return (prefetched_to, 0);
+    /// Fills the buffer from an offset on, for a job, and announces what follows.
+    fn read_in_order(&mut self, table: &Table, offset: u64) -> Result<()> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => table.file_in_order()?,
+        };
+        read_exact_at(&*file, &mut self.bytes, offset)?;
+        let (from, bytes) = self.next_announcement(offset + self.bytes.len() as u64, table.blocks_end());
+        if bytes > 0 {
+            file.read_ahead(from, bytes);
         }
-        self.prefetched_to = (end + PREFETCH_BYTES).min(file_end);
-        (prefetched_to, self.prefetched_to - prefetched_to)
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// The next announcement, once bytes up to `end` were read, of a file that ends at `file_end`: offset and length.
+    fn next_announcement(&mut self, end: u64, file_end: u64) -> (u64, u64) {
+        // Those made before a seek do not count.
+        let announced_to =
+            if (end..=end + ANNOUNCED_BYTES).contains(&self.announced_to) { self.announced_to } else { end };
+        if announced_to > end + ANNOUNCED_BYTES / 2 {
+            return (announced_to, 0);
+        }
+        self.announced_to = (end + ANNOUNCED_BYTES).min(file_end);
+        (announced_to, self.announced_to - announced_to)
     }
 }
 
@@ -100,7 +117,7 @@ impl Table {
     /// ahead as it moves forward.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         let wanted = if fill_cache { SCAN_AHEAD_BYTES_FIRST } else { READ_AHEAD_BYTES_FIRST };
-        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, prefetched_to: 0 };
+        let ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted, file: None, announced_to: 0 };
         TableCursor {
             table: self.clone(),
             fill_cache,
@@ -318,11 +335,11 @@ impl TableCursor {
         ahead.bytes.reserve_exact(len);
         ahead.bytes.resize(len, 0);
         ahead.start = handle.offset;
-        table.read_into(&mut ahead.bytes, handle.offset).inspect_err(|_| ahead.bytes.clear())?;
-        if !self.fill_cache {
-            let (from, bytes) = ahead.next_prefetch(handle.offset + len as u64, table.blocks_end());
-            table.read_ahead(from, bytes);
-        }
+        let read = match self.fill_cache {
+            true => table.read_into(&mut ahead.bytes, handle.offset),
+            false => ahead.read_in_order(table, handle.offset),
+        };
+        read.inspect_err(|_| ahead.bytes.clear())?;
         let sealed = table.within(&ahead.bytes, ahead.start, handle);
         let sealed = sealed.expect("a block that fits is within the bytes read for it");
         table.unseal_part(handle, sealed, self.fill_cache)
@@ -440,28 +457,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_prefetched_once_and_well_before_it_is_read() {
-        let mut ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: 0, prefetched_to: 0 };
-        let (file_end, step) = (10 * PREFETCH_BYTES + 5, 256 << 10);
+    fn every_byte_is_announced_once_and_well_before_it_is_read() {
+        let mut ahead = Ahead { start: 0, bytes: Vec::new(), room: None, wanted: 0, file: None, announced_to: 0 };
+        let (file_end, step) = (10 * ANNOUNCED_BYTES + 5, 256 << 10);
         let mut hints: Vec<(u64, u64)> = Vec::new();
         for end in (step..file_end).step_by(step as usize).chain([file_end]) {
-            let (from, bytes) = ahead.next_prefetch(end, file_end);
+            let (from, bytes) = ahead.next_announcement(end, file_end);
             if bytes > 0 {
-                assert!(bytes >= PREFETCH_BYTES / 2 || from + bytes == file_end, "in few hints: {bytes} at {end}");
+                assert!(bytes >= ANNOUNCED_BYTES / 2 || from + bytes == file_end, "in few hints: {bytes} at {end}");
                 assert!(from == hints.last().map_or(end, |(from, bytes)| from + bytes), "{from} at {end}");
                 hints.push((from, bytes));
             }
             assert!(
-                ahead.prefetched_to > end + PREFETCH_BYTES / 2 || ahead.prefetched_to == file_end,
+                ahead.announced_to > end + ANNOUNCED_BYTES / 2 || ahead.announced_to == file_end,
                 "{} at {end}",
-                ahead.prefetched_to
+                ahead.announced_to
             );
         }
         assert_eq!(hints.iter().map(|(_, bytes)| bytes).sum::<u64>(), file_end - step);
         // After a seek, backward or far forward, earlier hints do not count.
-        for end in [step, 5 * PREFETCH_BYTES] {
-            assert_eq!(ahead.next_prefetch(end, file_end), (end, PREFETCH_BYTES));
+        for end in [step, 5 * ANNOUNCED_BYTES] {
+            assert_eq!(ahead.next_announcement(end, file_end), (end, ANNOUNCED_BYTES));
         }
-        assert_eq!(ahead.next_prefetch(file_end, file_end), (file_end, 0));
+        assert_eq!(ahead.next_announcement(file_end, file_end), (file_end, 0));
     }
 }

@@ -192,9 +192,7 @@ pub fn fuzz_segment(bytes: &[u8]) {
 
 /// A whole file of saved indexes.
 pub fn fuzz_index(bytes: &[u8]) {
-    let (disk, path) = (SimDisk::new(), Path::new("/fuzzed"));
-    disk.write_file(path, bytes);
-    let _ = read_indexes(&disk, path, own_id(bytes), |key| drop(key.older));
+    let _ = read_indexes(&*file_of(bytes), own_id(bytes), |key| drop(key.older));
 }
 
 /// A whole redirect table, scanned and searched.

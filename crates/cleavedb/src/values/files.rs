@@ -17,8 +17,10 @@ use crate::format::group::Group;
 use crate::format::record::value_of;
 use crate::format::value_state::{ReclaimedBytes, ValueState};
 use crate::format::values::{EXTENT_ALIGN, Temperature};
+use crate::io::ahead_threads::AheadThreads;
 use crate::io::file_guard::FileGuard;
 use crate::io::handles::Handle;
+use crate::io::ordered_file::OrderedFile;
 use crate::io::{File, read_exact_polled};
 
 /// Where the records of a value file are.
@@ -281,14 +283,14 @@ impl Drop for ValueFile {
 pub struct StoredFile {
     guard: FileGuard,
     handle: Handle,
-    /// For jobs, if it differs.
-    streamed: Option<Handle>,
+    /// Read ahead for jobs, if the system does not.
+    ahead: Option<Arc<AheadThreads>>,
 }
 
 impl StoredFile {
-    /// The file under `guard`. Jobs read it through `streamed`, if there is one.
-    pub fn new(guard: FileGuard, handle: Handle, streamed: Option<Handle>) -> StoredFile {
-        StoredFile { guard, handle, streamed }
+    /// The file under `guard`. What jobs read in order is read ahead by these threads, if there are some.
+    pub fn new(guard: FileGuard, handle: Handle, ahead: Option<Arc<AheadThreads>>) -> StoredFile {
+        StoredFile { guard, handle, ahead }
     }
 
     /// The file.
@@ -314,13 +316,21 @@ impl StoredFile {
         self.handle.file()
     }
 
-    /// The open file for value GC, which reads most of it in order, some of it twice, and removes it then: through the page
-    /// cache, and with the system's read-ahead.
+    /// The open file for one job that reads most of it in order, and announces what it will read.
     ///
     /// # Errors
     /// As opening it.
-    pub fn streamed_file(&self) -> Result<Arc<dyn File>> {
-        self.streamed.as_ref().unwrap_or(&self.handle).file()
+    pub fn file_in_order(&self) -> Result<Arc<dyn File>> {
+        let file = self.handle.file()?;
+        Ok(match &self.ahead {
+            Some(threads) => Arc::new(OrderedFile::new(file, threads.clone())),
+            None => file,
+        })
+    }
+
+    /// What jobs announce stays in the page cache until it is read again.
+    pub fn is_cached(&self) -> bool {
+        self.ahead.is_none()
     }
 
     /// The manifest no longer references the file: it is removed with its last holder.

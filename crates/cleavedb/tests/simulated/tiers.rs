@@ -1,13 +1,14 @@
 //! Directories that change between opens, and the budget of the fast tier.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimDisk, Storage, Tuning};
-use cleavedb::{Db, Durability, Error, Options, Result, WriteBatch};
+use cleavedb::{Db, Durability, Error, KeyspaceOptions, Options, Result, WriteBatch};
 
 use crate::support::{BACKENDS, crash_before, in_world, lose_power, taken, unflushed, value};
 
@@ -501,4 +502,52 @@ fn check_rounds_of(db: &Db, written: u32) {
     for number in 0..written {
         assert!(db.get(format!("more {number}")).unwrap().is_some(), "{number} of {written}");
     }
+}
+
+/// Files on the slow tier whose bytes went through the page cache of a disk.
+fn buffered_on_slow(disk: &SimDisk) -> Vec<PathBuf> {
+    let is_numbered = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('0');
+    disk.buffered().into_iter().filter(|path| path.starts_with("/slow") && is_numbered(path)).collect()
+}
+
+#[test]
+fn nothing_on_the_slow_tier_goes_through_the_page_cache() {
+    in_world(11, || {
+        let disk = SimDisk::new();
+        disk.set_linking(false);
+        let (mut tuning, budget) = small_logs(Tuning::tiny());
+        tuning.index_save_bytes = 1;
+        let options = || Options::new().slow_dir("/slow").fast_bytes(budget);
+        let db = open_at(&disk, options(), tuning.clone()).unwrap();
+        let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+        let mut kinds = BTreeSet::new();
+        for round in 0..12 {
+            write_round(&db, round);
+            for number in 0..100 {
+                hashed.put(format!("{number:05}"), value(&format!("{number} in {round}"), 300)).unwrap();
+            }
+            kinds.extend(numbered(&disk, "/slow").iter().map(|name| name.split('.').nth(1).unwrap().to_owned()));
+        }
+        let read = |db: &Db, checkpoint: &str| {
+            check_rounds(db, 12);
+            let keys: Vec<String> = (0..RECORDS).map(|number| format!("{number:05}")).collect();
+            assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some()));
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            db.wait_for_background().unwrap();
+            db.checkpoint(checkpoint).unwrap();
+            check_rounds(db, 12);
+        };
+        let image = disk.process_crash();
+        read(&db, "/one");
+        db.close().unwrap();
+        for disk in [&disk, &image] {
+            let db = open_at(disk, options(), tuning.clone()).unwrap();
+            read(&db, "/two");
+            kinds.extend(numbered(disk, "/slow").iter().map(|name| name.split('.').nth(1).unwrap().to_owned()));
+            db.close().unwrap();
+            assert_eq!(buffered_on_slow(disk), Vec::<PathBuf>::new());
+        }
+        let all = ["index", "log", "redirect", "segment", "table"];
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all, "what lay on the slow tier at some time");
+    });
 }

@@ -165,7 +165,7 @@ fn dump_index(storage: &dyn Storage, path: &Path, see: &mut VisitEntry<'_>) -> R
         );
         goes_on = goes_on && see(&entry(0, "key", text));
     };
-    read_indexes(storage, path, id, see_key).map(|_| ())
+    read_indexes(&*file, id, see_key).map(|_| ())
 }
 
 fn entry(offset: u64, what: &'static str, text: String) -> DumpEntry<'static> {

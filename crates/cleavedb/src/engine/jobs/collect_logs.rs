@@ -175,7 +175,7 @@ impl Core {
     /// Writes every record that an index names in a log once more.
     fn empty_log(&self, view: &Arc<View>, victim: FileId) -> Result<()> {
         let Some(Entry::Here(log)) = view.values.files.get(&victim) else { return Ok(()) };
-        let file = log.stored().streamed_file()?;
+        let file = log.stored().file_in_order()?;
         let Opened::Log(mut reader) = LogReader::open(&*file, victim, None)? else {
             return Err(Error::corruption(file.path(), 0, "the log has no header"));
         };

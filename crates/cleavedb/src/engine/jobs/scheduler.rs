@@ -64,6 +64,7 @@ impl Core {
             // Jobs catch their own panics, so the result carries no information.
             let _ = thread.join();
         }
+        self.readers.ahead_threads.stop();
     }
 
     fn run_background(self: &Arc<Core>, worker: Worker, duty: Duty) {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::panics::guard_panic;
 use crate::base::{DirId, Error, FileId, FileKey, Result, Seqno, verify};
 use crate::engine::core::Core;
@@ -21,11 +22,9 @@ use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::view::View;
 use crate::format::values::ValuePlace;
 use crate::front::log::LogFile;
-use crate::io::{Access, Storage, read_exact_at};
+use crate::io::copy::copy_file;
+use crate::io::{Access, File, Storage};
 use crate::sched::clock::now;
-
-/// Bytes copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 /// The contents of a checkpoint, captured at one moment and held until it is written.
 struct Captured {
@@ -47,8 +46,10 @@ impl Core {
         let _writing = self.begin_writer("checkpoint")?;
         let captured = self.capture()?;
         self.sync_to(captured.last_seqno)?;
-        let copied =
-            guard_panic("a checkpoint", || copy_into(&*self.storage, &target, |copy| self.fill(copy, &captured)));
+        let piece_bytes = self.settings.tuning.write_bytes.next_multiple_of(BLOCK_IO_BYTES);
+        let copied = guard_panic("a checkpoint", || {
+            copy_into(&*self.storage, &target, piece_bytes, |copy| self.fill(copy, &captured))
+        });
         // The view kept files alive that the database dropped meanwhile; releasing it lets them be removed.
         drop(captured);
         if self.pending_deletions.has_work(now()) {
@@ -132,12 +133,13 @@ impl Core {
             let file = state.file(id);
             let from = self.dirs.path(file);
             if !copy.link(&from, file)? {
-                copy.copy(&*self.storage.open_read(&from, Access::Buffered)?, end, file)?;
+                let access = self.readers.access_in(file.dir);
+                copy.copy((self.storage.open_read(&from, access)?, access), end, file)?;
             }
         }
         for (log, end) in &captured.logs {
             self.check_open()?;
-            copy.copy(&**log.file(), *end, state.file(log.id()))?;
+            copy.copy((log.file().clone(), self.readers.access_in(log.key().dir)), *end, state.file(log.id()))?;
         }
         // A new database id: with the same id, the copy could be opened with this database's tables.
         let database = self.storage.unique_number()?;
@@ -155,11 +157,17 @@ impl Core {
 struct Copy<'a> {
     storage: &'a dyn Storage,
     dir: PathBuf,
-    buffer: Vec<u8>,
+    /// Bytes copied at a time.
+    piece_bytes: usize,
 }
 
 /// Fills an empty or new directory; restores its previous state if that fails.
-fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>) -> Result<()>) -> Result<()> {
+fn copy_into(
+    storage: &dyn Storage,
+    dir: &Path,
+    piece_bytes: usize,
+    fill: impl FnOnce(&mut Copy<'_>) -> Result<()>,
+) -> Result<()> {
     let is_new = !storage.exists(dir)?;
     if is_new {
         storage.create_dir_all(dir)?;
@@ -168,7 +176,7 @@ fn copy_into(storage: &dyn Storage, dir: &Path, fill: impl FnOnce(&mut Copy<'_>)
     let had_lock = storage.exists(&lock_path)?;
     // The lock prevents opening the incomplete copy, and writing another one here.
     let lock = storage.lock(&lock_path)?;
-    let mut copy = Copy { storage, dir: dir.to_owned(), buffer: Vec::new() };
+    let mut copy = Copy { storage, dir: dir.to_owned(), piece_bytes };
     let filled = storage.list(dir).and_then(|entries| match entries.into_iter().find(|entry| entry.name != LOCK) {
         Some(entry) => {
             let message = format!("a checkpoint needs an empty directory, and {} holds {}", dir.display(), entry.name);
@@ -200,17 +208,12 @@ impl Copy<'_> {
         self.storage.link(from, &self.path(file))
     }
 
-    /// Copies the first `len` bytes of a file, durably.
-    fn copy(&mut self, from: &dyn crate::io::File, len: u64, file: FileKey) -> Result<()> {
-        let to = self.storage.create(&self.path(file), Access::Buffered)?;
-        self.buffer.resize(COPY_BYTES, 0);
-        let mut offset = 0;
-        while offset < len {
-            let part = &mut self.buffer[..COPY_BYTES.min(usize::try_from(len - offset).unwrap_or(COPY_BYTES))];
-            read_exact_at(from, part, offset)?;
-            to.write_at(part, offset)?;
-            offset += part.len() as u64;
-        }
+    /// Copies the first `len` bytes of a file, durably, and writes them as they are read: what lies on a slow device has a
+    /// copy on one.
+    fn copy(&mut self, (from, access): (Arc<dyn File>, Access), len: u64, file: FileKey) -> Result<()> {
+        let to = self.storage.create(&self.path(file), access)?;
+        let whole = std::iter::once(0..len).collect::<Vec<_>>();
+        copy_file(from, (to.clone(), access), &whole, (self.piece_bytes, false), |_| {})?;
         to.sync()
     }
 

@@ -42,6 +42,7 @@ use crate::format::stats_page::PAGE_BYTES;
 use crate::format::watermarks::Consumer;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
+use crate::io::ahead_threads::AheadThreads;
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::read_ahead::ReadAhead;
@@ -84,7 +85,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     let readers = readers_on(&storage, tuning, access, request.open_files_max, &memory);
     check_keyspace_compression(&manifest)?;
     let version = open_tables(dirs, manifest.state(), &pending_deletions, &readers)?;
-    let recovered = recover(&*storage, dirs, manifest.state(), tuning, &pending_deletions, read_only)?;
+    let recovered = recover(&*storage, dirs, manifest.state(), tuning, &pending_deletions, &readers, read_only)?;
     let reserve = Reserve::new(storage.clone(), dirs.fast(), dirs.slow(), tuning);
     let place = Place { storage: &*storage, found: &found };
     if !read_only {
@@ -192,13 +193,15 @@ fn readers_on(
     open_files_max: usize,
     memory: &Memory,
 ) -> Arc<Readers> {
+    let ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()));
     Arc::new(Readers {
         fast_access,
         slow_access,
         handles: Arc::new(Handles::new(storage.clone(), open_files_max)),
         storage: storage.clone(),
         cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
-        ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.jobs.clone()),
+        ahead_threads: AheadThreads::new(ahead.clone()),
+        ahead,
         scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
         jobs: memory.jobs.clone(),
         resident: Arc::default(),

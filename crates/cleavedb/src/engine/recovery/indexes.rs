@@ -2,7 +2,6 @@
 //! the same.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +18,8 @@ use crate::hash::bulk::Bulk;
 use crate::hash::index::Spread;
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::store::HashStore;
-use crate::io::{Access, File, Storage};
+use crate::io::File;
+use crate::levels::readers::Readers;
 use crate::sched::sync::Mutex;
 use crate::sched::thread::{JoinHandle, try_spawn};
 
@@ -27,6 +27,8 @@ use crate::sched::thread::{JoinHandle, try_spawn};
 const THREAD_KEYS_MIN: usize = 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
+/// Bytes announced ahead of a read.
+const AHEAD_BYTES: u64 = 2 * READ_BYTES as u64;
 
 /// The index of each hash keyspace.
 pub(super) type Indexes = BTreeMap<KeyspaceId, Arc<HashStore>>;
@@ -47,7 +49,7 @@ fn empty(state: &ManifestState, spread: Spread) -> Indexes {
 }
 
 /// The saved indexes, or empty ones to be filled from all logs.
-pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestState, spread: Spread) -> FoundIndexes {
+pub(super) fn find_indexes(readers: &Readers, dirs: &Dirs, state: &ManifestState, spread: Spread) -> FoundIndexes {
     let indexes = empty(state, spread);
     if let Some((file, from_log)) = state.indexes_saved.filter(|_| !indexes.is_empty()) {
         let logs: HashSet<FileId> = state.values.indexed.iter().chain(state.logs.keys()).copied().collect();
@@ -59,7 +61,9 @@ pub(super) fn find_indexes(storage: &dyn Storage, dirs: &Dirs, state: &ManifestS
                 loader.add(key);
             }
         };
-        let read = read_indexes(storage, &dirs.path(state.file(file)), file, load);
+        let key = state.file(file);
+        let opened = readers.open_in_order(&dirs.path(key), key.dir);
+        let read = opened.and_then(|opened| read_indexes(&*opened, file, load));
         if loader.end() && read.is_ok() {
             return FoundIndexes { indexes, from_log, were_saved: true };
         }
@@ -134,16 +138,10 @@ fn note_damage(is_damaged: &AtomicBool, was_filled: bool) {
 ///
 /// # Errors
 /// [`Error::Corruption`] with the offset of the damage; errors of storage.
-pub(crate) fn read_indexes(
-    storage: &dyn Storage,
-    path: &Path,
-    id: FileId,
-    mut see: impl FnMut(SavedKey<'_>),
-) -> Result<u64> {
-    let opened = storage.open_read(path, Access::Buffered)?;
-    let mut reader = Reader { file: &*opened, window: Vec::new(), at: 0, offset: 0 };
-    let damaged = |offset: u64, why: &str| Error::corruption(opened.path(), offset, why);
-    FORMAT.check(opened.path(), id, reader.take(FILE_HEADER_BYTES)?)?;
+pub(crate) fn read_indexes(file: &dyn File, id: FileId, mut see: impl FnMut(SavedKey<'_>)) -> Result<u64> {
+    let mut reader = Reader { file, window: Vec::new(), at: 0, offset: 0 };
+    let damaged = |offset: u64, why: &str| Error::corruption(file.path(), offset, why);
+    FORMAT.check(file.path(), id, reader.take(FILE_HEADER_BYTES)?)?;
     let (mut keys, mut older) = (0, Vec::new());
     loop {
         let offset = reader.position();
@@ -197,6 +195,7 @@ impl Reader<'_> {
             self.window.resize(has + READ_BYTES.max(len), 0);
             let read = self.file.read_at(&mut self.window[has..], self.offset + has as u64)?;
             self.window.truncate(has + read);
+            self.file.read_ahead(self.offset + self.window.len() as u64, AHEAD_BYTES);
             if self.window.len() < len {
                 return Err(Error::corruption(self.file.path(), self.offset, "the file is cut short"));
             }

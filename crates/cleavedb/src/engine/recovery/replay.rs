@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
-use crate::base::{Error, FileId, KeyspaceId, Result, Seqno};
+use crate::base::{DirId, Error, FileId, KeyspaceId, Result, Seqno};
 use crate::engine::hashed::place_of;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
@@ -29,7 +29,9 @@ use crate::front::log_reader::{LogReader, Opened};
 use crate::hash::store::{Change, HashStore};
 use crate::io::file_guard::FileGuard;
 use crate::io::pending_deletions::PendingDeletions;
-use crate::io::{Access, File, Mapping, MappingImage, Storage, read_whole};
+use crate::io::split_file::SplitFile;
+use crate::io::{File, Mapping, MappingImage, Storage, read_whole};
+use crate::levels::readers::Readers;
 
 /// Frames are rewritten in writes of about this size.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -63,6 +65,7 @@ pub(crate) fn recover(
     state: &ManifestState,
     tuning: &Tuning,
     pending_deletions: &Arc<PendingDeletions>,
+    readers: &Readers,
     read_only: bool,
 ) -> Result<Recovered> {
     let unsettled = state.logs.values().any(|end| end.is_none());
@@ -87,9 +90,9 @@ pub(crate) fn recover(
         logs_whole: &state.logs_whole,
         in_front,
         keyspaces,
-        found: find_indexes(storage, dirs, state, tuning.hash_spread),
+        found: find_indexes(readers, dirs, state, tuning.hash_spread),
     };
-    replay.index_logs_before_front(storage, dirs, state)?;
+    replay.index_logs_before_front(readers, dirs, state)?;
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
     let image = image.map(|ring| Arc::new(MappingImage::new(ring)) as Arc<dyn Mapping>);
     replay.durable = state.last_seqno;
@@ -100,10 +103,11 @@ pub(crate) fn recover(
             return Err(Error::corruption(&path, 0, "the manifest references this log, but it is missing"));
         }
         let repairs = end.is_none() && !read_only;
-        let file = if repairs { storage.open(&path)? } else { storage.open_read(&path, Access::Buffered)? };
+        let file = open_log(storage, readers, &path, key.dir, repairs)?;
+        let in_order = readers.in_order(file.clone(), key.dir);
         let guard = FileGuard::new(key, path, pending_deletions.clone());
         let ring = ring.as_deref().filter(|ring| !ring.is_empty());
-        replay.log(id, end, (file, guard), ring, image.clone())?;
+        replay.log(id, end, &*in_order, (file, guard), ring, image.clone())?;
     }
     let last_seqno = Seqno(replay.expected.0 - 1).max(state.watermarks.greatest());
     if last_seqno < state.last_seqno {
@@ -122,6 +126,18 @@ pub(crate) fn recover(
         indexes: replay.found.indexes,
         edit: unsettled.then_some(replay.edit),
     })
+}
+
+/// A log, to be read and perhaps repaired. Repairs go through the page cache, since frames are no whole blocks; it is read
+/// as other files of its directory are, and on the fast tier through the page cache if it is repaired, which may have more of
+/// it than storage.
+fn open_log(storage: &dyn Storage, readers: &Readers, path: &Path, dir: DirId, repairs: bool) -> Result<Arc<dyn File>> {
+    let open_read = || storage.open_read(path, readers.access_in(dir));
+    match repairs {
+        false => open_read(),
+        true if dir == DirId::HOME => storage.open(path),
+        true => Ok(Arc::new(SplitFile::new(open_read()?, storage.open(path)?))),
+    }
 }
 
 /// Puts a record into the index of its keyspace. Logs are read in the order in which they were written.
@@ -202,11 +218,12 @@ impl Replay<'_> {
         &mut self,
         id: FileId,
         settled_end: Option<u64>,
+        in_order: &dyn File,
         (file, guard): (Arc<dyn File>, FileGuard),
         ring: Option<&[u8]>,
         image: Option<Arc<dyn Mapping>>,
     ) -> Result<()> {
-        let end = self.frames(id, settled_end, &*file, ring)?;
+        let end = self.frames(id, settled_end, in_order, ring)?;
         let referenced = self.referenced.of(id);
         if referenced.end > end.offset {
             // Records that tables reference were durable before the tables.
@@ -359,13 +376,14 @@ impl Replay<'_> {
     }
 
     /// Puts the records of hash keyspaces into their indexes that lie in logs which have left the front.
-    fn index_logs_before_front(&mut self, storage: &dyn Storage, dirs: &Dirs, state: &ManifestState) -> Result<()> {
+    fn index_logs_before_front(&mut self, readers: &Readers, dirs: &Dirs, state: &ManifestState) -> Result<()> {
         if self.found.indexes.is_empty() {
             return Ok(());
         }
         for &id in state.values.indexed.range(self.found.from_log..) {
             let Some(ValuePlace::Log { end }) = state.values.places.get(&id) else { continue };
-            let file = storage.open_read(&dirs.path(state.file(id)), Access::Buffered)?;
+            let key = state.file(id);
+            let file = readers.open_in_order(&dirs.path(key), key.dir)?;
             let Opened::Log(mut reader) = LogReader::open(&*file, id, None)? else {
                 return Err(Error::corruption(file.path(), 0, "the log has no header"));
             };

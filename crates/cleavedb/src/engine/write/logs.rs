@@ -20,6 +20,7 @@ use crate::format::frame::{LOG_HEADER_BYTES, encode_log_header};
 use crate::front::chunk_writer::ChunkWriter;
 use crate::front::log::LogFile;
 use crate::front::log_writer::BackEnd;
+use crate::io::split_file::SplitFile;
 use crate::io::{Access, AlignedBuffer, File, Mapping};
 use crate::values::candidate::Candidate;
 
@@ -260,8 +261,13 @@ impl Core {
             _ => Access::Buffered,
         };
         let created = self.with_descriptors(|| self.storage.create(&path, access));
-        let file = created.inspect_err(|_| self.fast.release(Occupant::File(id)))?;
+        let mut file = created.inspect_err(|_| self.fast.release(Occupant::File(id)))?;
         let guard = self.guard(key);
+        if dir != DirId::HOME && access == Access::Direct {
+            // On the fast tier values that were just written may be in the page cache.
+            let reads = self.with_descriptors(|| self.storage.open_read(&path, access));
+            file = Arc::new(SplitFile::new(reads.inspect_err(|_| guard.mark_obsolete())?, file));
+        }
         let capacity = self.start_log(key, &*file, sizes).inspect_err(|_| guard.mark_obsolete())?;
         if dir == DirId::HOME {
             self.fast.note(Occupant::File(id), capacity);

@@ -14,6 +14,7 @@ mod inode;
 mod content;
 mod fault;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,6 +185,11 @@ impl SimDisk {
     /// Number of reads so far.
     pub fn reads(&self) -> u64 {
         self.state().reads
+    }
+
+    /// Paths of the files of which bytes were read or written through the page cache so far.
+    pub fn buffered(&self) -> BTreeSet<PathBuf> {
+        self.state().buffered.clone()
     }
 
     /// Number of direct writes so far.

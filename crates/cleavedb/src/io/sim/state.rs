@@ -46,6 +46,8 @@ pub(super) struct State {
     /// Number of reads so far.
     pub(super) reads: u64,
     pub(super) direct_writes: u64,
+    /// Paths of files of which bytes were read or written through the page cache.
+    pub(super) buffered: BTreeSet<PathBuf>,
 }
 
 impl State {
@@ -70,6 +72,7 @@ impl State {
             halted: false,
             reads: 0,
             direct_writes: 0,
+            buffered: BTreeSet::new(),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::sched::thread::sleep;
 /// How a file was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    ReadOnly,
+    ReadOnly(Access),
     Buffered,
     Direct,
 }
@@ -83,11 +83,11 @@ impl Storage for SimDisk {
         })
     }
 
-    fn open_read(&self, path: &Path, _access: Access) -> Result<Arc<dyn File>> {
+    fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
         self.run_operation(path, "open", |state| {
             state.check_open(path)?;
             let inode = state.find_or_fail(path, "open")?;
-            Ok(self.handle(state, path, inode, Mode::ReadOnly))
+            Ok(self.handle(state, path, inode, Mode::ReadOnly(access)))
         })
     }
 
@@ -197,9 +197,17 @@ struct SimFile {
 }
 
 impl SimFile {
+    /// Reads of a file that was created for direct writes go through the page cache.
+    fn note_access(&self, state: &mut State) {
+        let is_direct = |mode| matches!(mode, Mode::ReadOnly(Access::Direct) | Mode::Direct);
+        if !is_direct(self.mode) && !state.buffered.contains(&self.path) {
+            state.buffered.insert(self.path.clone());
+        }
+    }
+
     fn writable(&self, operation: &'static str) -> Result<()> {
         match self.mode {
-            Mode::ReadOnly => Err(Error::io(&self.path, operation, io::Error::from(rustix::io::Errno::BADF))),
+            Mode::ReadOnly(_) => Err(Error::io(&self.path, operation, io::Error::from(rustix::io::Errno::BADF))),
             Mode::Buffered | Mode::Direct => Ok(()),
         }
     }
@@ -211,7 +219,10 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.disk.run_operation(&self.path, "read", |state| state.read(self.inode, &self.path, buffer, offset))
+        self.disk.run_operation(&self.path, "read", |state| {
+            self.note_access(state);
+            state.read(self.inode, &self.path, buffer, offset)
+        })
     }
 
     /// Every other page is cached, so that callers meet both.
@@ -226,6 +237,7 @@ impl File for SimFile {
         }
         self.writable("write")?;
         self.disk.run_operation(&self.path, "write", |state| {
+            self.note_access(state);
             state.direct_writes += u64::from(self.mode == Mode::Direct);
             state.write(self.inode, &self.path, bytes, offset)
         })

@@ -261,7 +261,9 @@ impl Checker {
 
     /// The saved indexes of hash keyspaces, as bytes. What they say is compared with the logs when they are read.
     fn index_file(&mut self, path: &Path, id: FileId) {
-        if let Err(error) = read_indexes(&*self.storage, path, id, |_| ()) {
+        if let Err(error) =
+            self.storage.open_read(path, Access::Buffered).and_then(|file| read_indexes(&*file, id, |_| ()))
+        {
             self.note(&error);
         }
     }
@@ -455,8 +457,9 @@ impl Checker {
         }
         let read_only = ReadOnlyStorage::new(&*self.storage);
         let tuning = Tuning::for_budget(MEMORY_BUDGET_MIN);
+        let readers = self.readers();
         if let Err(error) =
-            recover(&read_only, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), true)
+            recover(&read_only, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), &readers, true)
         {
             self.note(&error);
         }

@@ -17,6 +17,7 @@ use crate::engine::value_home::ValueHome;
 use crate::format::group::Group;
 use crate::format::values::{Moved, ValuePlace};
 use crate::front::log_check::LogPlace;
+use crate::io::ahead_threads::AheadThreads;
 use crate::io::handles::Handles;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::read_ahead::ReadAhead;
@@ -63,14 +64,16 @@ pub(crate) fn judge(state: &ManifestState, values: &ValueFiles, key: &[u8], stam
 }
 
 impl Checker {
-    fn readers(&self) -> Arc<Readers> {
+    pub(super) fn readers(&self) -> Arc<Readers> {
+        let ahead = Arc::new(ReadAhead::new(0, Arc::default()));
         Arc::new(Readers {
             fast_access: Access::Buffered,
             slow_access: Access::Buffered,
             handles: Arc::new(Handles::new(self.storage.clone(), OPEN_FILES)),
             storage: self.storage.clone(),
             cache: Arc::new(BlockCache::new(MEMORY_BUDGET_MIN / 4)),
-            ahead: ReadAhead::new(0, Arc::default()),
+            ahead_threads: AheadThreads::new(ahead.clone()),
+            ahead,
             scan_ahead: ReadAhead::new(0, Arc::default()),
             jobs: Arc::default(),
             resident: Arc::default(),

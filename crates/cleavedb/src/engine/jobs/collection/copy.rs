@@ -15,8 +15,8 @@ use crate::values::redirect::RedirectBuilder;
 
 /// Limits for reading several records in one read.
 const COALESCING: Coalescing = Coalescing { gap_bytes: 16 << 10, read_bytes_max: PIECE_BYTES as u64 };
-/// Bytes announced to the system ahead of the reads.
-const AHEAD_BYTES: u64 = 4 << 20;
+/// Bytes of a large record that are announced ahead of the reads.
+const AHEAD_BYTES: u64 = 2 << 20;
 /// Bytes of one read; a larger record is not compressed and is copied in pieces of this size.
 const PIECE_BYTES: usize = COMPRESSED_RECORD_BYTES_MAX;
 
@@ -27,21 +27,19 @@ impl Collection<'_> {
         let mut buffer = Vec::new();
         for of_file in records.chunk_by(|(one, _), (next, _)| one.file == next.file) {
             let victim = &mut self.victims[of_file[0].0.file as usize];
-            let source = victim.file.stored().streamed_file()?;
+            let source = victim.file.stored().file_in_order()?;
             let own = vec![None; extents.len()];
             let (redirects, copies) = (&mut self.redirects, &mut self.copies);
             let mut arrived = Arrived { victim, redirects, copies, extents: &extents, own };
-            let mut told_to = 0;
-            let end = of_file.last().map_or(0, |(last, _)| last.offset + u64::from(last.len));
-            for stretch in coalesce(of_file, COALESCING, place) {
+            let mut stretches = coalesce(of_file, COALESCING, place).peekable();
+            while let Some(stretch) = stretches.next() {
                 self.throttle.pause();
                 // Read and written.
                 self.throttle.note_waited(self.core.limit_io(2 * (stretch.end - stretch.start)));
-                let start = stretch.start;
-                if told_to < end.min(start + AHEAD_BYTES / 2) {
-                    let (from, to) = (start.max(told_to), end.min(start + AHEAD_BYTES));
-                    source.read_ahead(from, to - from);
-                    told_to = to;
+                if let Some(next) = stretches.peek()
+                    && stretch.bytes() <= PIECE_BYTES as u64
+                {
+                    source.read_ahead(next.start, next.bytes().min(AHEAD_BYTES));
                 }
                 copy_stretch(&*source, &stretch, &mut self.outputs, &mut self.compressor, &mut buffer, &mut arrived)?;
             }
@@ -174,10 +172,11 @@ pub(crate) fn copy_large(
     while offset < end {
         buffer.resize((end - offset).min(PIECE_BYTES as u64) as usize, 0);
         read_exact_at(source, buffer, offset)?;
+        offset += buffer.len() as u64;
+        source.read_ahead(offset, (end - offset).min(AHEAD_BYTES));
         check.add(buffer);
         let at = outputs.add(extent, buffer, buffer.len() as u64)?;
         place.get_or_insert(at);
-        offset += buffer.len() as u64;
     }
     match place.filter(|_| check.agrees()) {
         Some(place) => Ok(CopiedRecord { place, len: seen.len }),

@@ -72,7 +72,7 @@ impl Collection<'_> {
 
 /// Visits all records of a file.
 fn for_each_record(file: &ValueFile, see: &mut VisitRecord<'_>) -> Result<()> {
-    let source = file.stored().streamed_file()?;
+    let source = file.stored().file_in_order()?;
     match file.layout() {
         Layout::Extent { start, .. } => {
             let extent = Extent { id: file.id(), start: *start, end: file.end() };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result, full_key};
 use crate::engine::jobs::collection::state::Collection;
 use crate::format::record::{HEADER_BYTES, Record, RecordHead};
@@ -18,7 +19,7 @@ const HEAD_BYTES: u64 = 1 << 10;
 /// A gap up to this size is read along, which costs less than another read.
 const GAP_BYTES: u64 = 16 << 10;
 const PIECE_BYTES: u64 = 1 << 20;
-/// Values up to about this size are announced to the system with their heads: they will be copied next.
+/// Values up to about this size are announced with their heads if they stay in the page cache: they will be copied next.
 const ANNOUNCED_BYTES: u64 = 256 << 10;
 
 /// What is called for each record; false ends the visit.
@@ -72,7 +73,7 @@ pub(super) fn for_each_live(file: &ValueFile, known: &KnownLive, from: u64, see:
         (KnownLive::All, Layout::Extent { start, .. }) => {
             let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
             let extent = Extent { id: file.id(), start, end: file.end() };
-            extent.for_records_while(&*file.stored().streamed_file()?, &mut |offset, record, bytes| {
+            extent.for_records_while(&*file.stored().file_in_order()?, &mut |offset, record, bytes| {
                 let head = &RecordHead::parse(bytes).expect("the bytes are a record");
                 let key = &full_key(head.keyspace, record.operation.key);
                 see(&ReadRecord { offset, head, key, whole: Some(bytes) })
@@ -96,7 +97,8 @@ impl Stretch {
         while let Some(offset) = offsets.next_if(|next| *next <= stretch.end + GAP_BYTES && *next < start + PIECE_BYTES)
         {
             stretch.offsets.push(offset);
-            stretch.end = offset + HEAD_BYTES;
+            // A block is read as a whole anyway.
+            stretch.end = (offset + HEAD_BYTES).next_multiple_of(BLOCK_IO_BYTES as u64);
         }
         stretch.end = stretch.end.min(file_end);
         Some(stretch)
@@ -109,7 +111,7 @@ impl Stretch {
 
 /// Visits the listed records of a file at or after offset `from`.
 fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
-    let source = file.stored().streamed_file()?;
+    let source = file.stored().file_in_order()?;
     if let Some(first) = live.iter().next().filter(|first| *first < file.start()) {
         return Err(damaged(file, first, OUTSIDE));
     }
@@ -122,7 +124,8 @@ fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut Vi
         coming = Stretch::take(&mut offsets, file.end());
         if let Some(next) = &coming {
             // What lies between has been announced already if the heads are near each other.
-            let behind = stretch.end.max(next.start().saturating_sub(ANNOUNCED_BYTES));
+            let values_bytes = if file.stored().is_cached() { ANNOUNCED_BYTES } else { 0 };
+            let behind = stretch.end.max(next.start().saturating_sub(values_bytes));
             source.read_ahead(behind, next.end.saturating_sub(behind));
         }
         window.resize(len as usize, 0);

@@ -6,18 +6,18 @@
 //! from the read of their keys (`staged.rs`); else as many at a time as fit are read again, in the order of their files, with
 //! large reads.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::{FileId, Result};
 use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
 use crate::engine::jobs::collection::read::{ReadRecord, for_each_live};
-use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going};
+use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going, Victim};
 use crate::format::group::Group;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
-use crate::io::{Pages, read_exact_at};
+use crate::io::{File, Pages, read_exact_at};
 use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::survey::KnownLive;
@@ -88,6 +88,26 @@ impl Announcements {
         self.coming_bytes += next.end - next.start;
         self.coming.push_back(next);
         Some(next)
+    }
+}
+
+/// The victims that are being read, or of which reads were announced.
+#[derive(Default)]
+struct Sources(BTreeMap<u32, Arc<dyn File>>);
+
+impl Sources {
+    fn open(&mut self, victims: &[Victim], index: u32) -> Result<Arc<dyn File>> {
+        if let Some(open) = self.0.get(&index) {
+            return Ok(open.clone());
+        }
+        let opened = victims[index as usize].file.stored().file_in_order()?;
+        self.0.insert(index, opened.clone());
+        Ok(opened)
+    }
+
+    /// Nothing of the files before this one is read any more.
+    fn close_before(&mut self, index: u32) {
+        self.0 = self.0.split_off(&index);
     }
 }
 
@@ -208,7 +228,7 @@ impl Collection<'_> {
                 collection.copies.note(copy.address_in(extents[extent]));
             };
             if window.is_empty() {
-                let source = self.victims[first.file as usize].file.stored().streamed_file()?;
+                let source = self.victims[first.file as usize].file.stored().file_in_order()?;
                 let copy = copy_large(&*source, first, *extent, &mut self.outputs, &mut buffer)?;
                 arrived(self, first, *extent, copy);
                 rest = others;
@@ -249,15 +269,17 @@ impl Collection<'_> {
         }
         order.sort_unstable_by_key(place);
         let mut ahead = Announcements::of(&order);
+        let mut sources = Sources::default();
         for stretch in coalesce(&order, COALESCING, place) {
             self.throttle.pause();
             // Read and written.
             self.throttle.note_waited(self.core.limit_io(2 * (stretch.end - stretch.start)));
             while let Some(piece) = ahead.next_before(place(&stretch.pieces[0])) {
-                let source = self.victims[piece.file.0 as usize].file.stored().streamed_file()?;
-                source.read_ahead(piece.start, piece.end - piece.start);
+                sources.open(&self.victims, piece.file.0 as u32)?.read_ahead(piece.start, piece.end - piece.start);
             }
-            let source = self.victims[stretch.pieces[0].0.file as usize].file.stored().streamed_file()?;
+            let index = stretch.pieces[0].0.file;
+            let source = sources.open(&self.victims, index)?;
+            sources.close_before(index);
             if let [(seen, at)] = stretch.pieces {
                 // A single record may exceed the intended buffer size.
                 let bytes = &mut gathered[*at..*at + seen.len as usize];
