@@ -169,7 +169,7 @@ pub(crate) struct UpkeepMemory {
     pub attempts: BTreeMap<Vec<u8>, FoldAttempt>,
     /// By lower bound, the newest tombstones that a bucket was last rewritten under, and the oldest snapshot if it was held and
     /// covered operands are left that only snapshots keep. Under the same tombstones nothing would come of doing it again.
-    pub tombstones: BTreeMap<Vec<u8>, (Seqno, Option<Seqno>)>,
+    pub tombstones: BTreeMap<Vec<u8>, UnderTombstones>,
     /// The lower bound of the bucket at which the upkeep goes on that is done in turn.
     pub next: Vec<u8>,
     /// How often the folds of a key were refused since it was last folded. Of at most [`REFUSALS_NOTED`] keys.
@@ -185,6 +185,9 @@ pub(crate) struct UpkeepMemory {
 
 /// The segments of a bucket, and the oldest snapshot if one was held.
 pub(crate) type FoldAttempt = (Vec<FileId>, Option<Seqno>);
+
+/// The newest tombstones, and the oldest snapshot if it kept covered operands.
+pub(crate) type UnderTombstones = (Seqno, Option<Seqno>);
 
 /// What the upkeep of buckets depends on besides the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +212,7 @@ impl UpkeepMemory {
 
     /// Versions of a bucket may be covered by tombstones as new as `newest`, while `oldest` is the oldest snapshot.
     pub fn is_under_new_tombstones(&self, bucket: &Bucket, newest: Seqno, oldest: Seqno) -> bool {
-        let is_done = |&(then, held): &(Seqno, Option<Seqno>)| then >= newest && held.is_none_or(|held| held == oldest);
+        let is_done = |&(then, held): &UnderTombstones| then >= newest && held.is_none_or(|held| held == oldest);
         bucket.extents.iter().any(|extent| extent.seqno_min < newest)
             && !self.tombstones.get(&bucket.lower).is_some_and(is_done)
     }

@@ -14,7 +14,7 @@ use crate::base::{FileId, KeyspaceId, Result, Seqno};
 use crate::deltas::directory::{Bucket, Change, Directory};
 use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose, rewrites};
 use crate::engine::bucket_window::BucketWindows;
-use crate::engine::buckets::{Circumstances, FoldAttempt};
+use crate::engine::buckets::{Circumstances, FoldAttempt, UnderTombstones};
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
@@ -315,7 +315,7 @@ impl RewriteBuckets {
             .collect();
         let covering = tables_with_tombstones(&horizon.view.version);
         let written = segment.as_ref().map(|segment| segment.table.meta().id);
-        let under: Vec<(Vec<u8>, (Seqno, Option<Seqno>))> = after
+        let under: Vec<(Vec<u8>, UnderTombstones)> = after
             .buckets()
             .iter()
             .filter(|bucket| segments_of(bucket).any(|segment| Some(segment) == written))
