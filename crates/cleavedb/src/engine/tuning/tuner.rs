@@ -385,7 +385,7 @@ mod tests {
     /// Another policy, or an earlier version of the limits, may have left other settings than those that `auto` reaches.
     #[test]
     fn settings_from_elsewhere_are_relieved_and_return_to_those_at_rest() {
-        use Bottleneck::{Both, Calm, Devices, LongCalm, None as Free, Processors};
+        use Bottleneck::{Both, Calm, Device, LongCalm, None as Free, Processors};
         // Runs of a merge and bytes of a flush: before, and after each bottleneck.
         let cases = [
             (Free, (16, 8), (16, 8)),
@@ -394,15 +394,15 @@ mod tests {
             (Processors, (15, 64), (16, 32)),
             (Processors, (2, 32), (4, 32)),
             (Processors, (2, 8), (4, 8)),
-            (Devices, (3, 8), (2, 16)),
-            (Devices, (16, 64), (14, 64)),
+            (Device(Tier::Fast), (3, 8), (2, 16)),
+            (Device(Tier::Slow), (16, 64), (14, 64)),
             (Calm, (3, 64), (2, 64)),
             (Calm, (16, 8), (14, 8)),
             (LongCalm, (16, 64), (2, 32)),
             (LongCalm, (16, 8), (2, 32)),
         ];
         for (bottleneck, (merge_runs, flush_bytes), wanted) in cases {
-            let next = relieve(bottleneck, &LIMITS, Setting { merge_runs, flush_bytes, ..REST });
+            let next = relieve(bottleneck, &Sample::default(), &LIMITS, Setting { merge_runs, flush_bytes, ..REST });
             assert_eq!((next.merge_runs, next.flush_bytes), wanted, "{bottleneck:?} {merge_runs} {flush_bytes}");
             assert_eq!((next.level_base_bytes, next.compactions), (256, 3));
         }
