@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Tuning, indexed_records, random, spawn};
-use cleavedb::{Db, Durability, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
+use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{in_world, lose_power, open_with, taken, value};
@@ -223,4 +223,35 @@ fn a_deleted_key_that_was_forgotten_does_not_come_back_after_a_crash_whatever_is
             }
         });
     }
+}
+
+#[test]
+fn an_ingest_is_a_sequence_of_atomic_batches_and_its_keys_ascend() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring, Spread::Even);
+        let keyspace = hashed(&db);
+        let count = || keyspace.iter_unordered().unwrap().count();
+        for keys in [vec!["a", "c", "b"], vec!["a", "a"], vec!["a", ""]] {
+            let refused = keyspace.ingest(keys.into_iter().map(|key| (key, "value")));
+            assert!(matches!(refused, Err(Error::InvalidInput { .. })), "{refused:?}");
+            assert_eq!(count(), 0, "nothing of the batch was written");
+        }
+        // Each batch of 1 MiB has 7 pairs. The last of 24 is wrong: what came in its batch is not written.
+        let of = |number: usize| (format!("{:02}", if number == 23 { 0 } else { number }), value("v", 150 << 10));
+        let images = lose_power(&disk);
+        assert!(matches!(keyspace.ingest((0..24).map(of)), Err(Error::InvalidInput { .. })));
+        assert_eq!(count(), 21);
+        assert_eq!(keyspace.ingest((0..23).map(of)).unwrap(), 23);
+        let images = taken(&disk, &images);
+        for image in images.iter().step_by(images.len().div_ceil(30)) {
+            let db = open(image, LogBackend::Ring, Spread::Even);
+            let keyspace = hashed(&db);
+            let keys: BTreeSet<_> = keyspace.iter_unordered().unwrap().map(|item| item.unwrap().0.to_vec()).collect();
+            assert!(keys.len().is_multiple_of(7) || keys.len() == 23, "{}", keys.len());
+            assert!(keys.iter().enumerate().all(|(at, key)| *key == of(at).0.into_bytes()), "a prefix of the ingest");
+        }
+        let db = open(&disk.power_loss(1), LogBackend::Ring, Spread::Even);
+        assert_eq!(hashed(&db).iter_unordered().unwrap().count(), 23, "all is durable");
+    });
 }
