@@ -11,6 +11,8 @@ use crate::hash::store::FileLive;
 
 /// A drop has the indexes saved anew, as if this much had been written.
 const DROPPED_BYTES: u64 = 1 << 40;
+/// So many undo entries are dropped while all wait.
+const TRIMMED_TOGETHER: usize = 512;
 
 impl Core {
     /// The files that the indexes of hash keyspaces reference. O(hash keyspaces x files).
@@ -29,18 +31,25 @@ impl Core {
         IndexedFiles { files, until }
     }
 
-    /// Drops what no snapshot needs any more.
+    /// Drops what no snapshot needs any more, a few entries at a time: others wait no longer because there are many.
     pub fn trim_undo(&self) {
+        while self.trim_some_undo() {}
+    }
+
+    /// True if there may be more to drop.
+    fn trim_some_undo(&self) -> bool {
         let _gate = self.hash.gate.write();
+        // What is held now decides: since the last entries were dropped, others may have taken snapshots.
         let oldest = self.snapshots.held().keys().next().copied();
-        let mut is_left = false;
+        let (mut is_left, mut count) = (false, 0);
         for keyspace in self.keyspaces.hashed() {
             for index in keyspace.hash.iter().filter(|index| index.has_undo()) {
-                index.trim_undo(oldest);
+                count += index.trim_undo(oldest, TRIMMED_TOGETHER - count);
                 is_left |= index.has_undo();
             }
         }
         self.hash.has_undo.store(is_left, Ordering::Release);
+        count == TRIMMED_TOGETHER
     }
 
     /// At an open: holds the file of the saved indexes, and counts the logs behind them.

@@ -5,11 +5,12 @@
 //! all of a batch or nothing of it. A record that an index entry names is live. What a snapshot still sees, although the
 //! index no longer names it, pins its file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bulk::Bulk;
-use super::index::{HashIndex, Spread, shard_of};
+use super::index::{HashIndex, SHARDS, Spread, shard_of};
 use super::place::{Place, PlaceKind};
 use crate::base::{FileId, Seqno};
 use crate::sched::sync::{Mutex, RwLock};
@@ -58,6 +59,47 @@ struct Undo {
     before: Option<Records>,
 }
 
+/// What only snapshots see. Entries go in the order in which they came, so none is looked at before its turn.
+#[derive(Debug, Default)]
+struct UndoLog {
+    /// Those of each key, oldest first.
+    keys: BTreeMap<Arc<[u8]>, VecDeque<Undo>>,
+    /// The keys of all entries, oldest first.
+    queue: VecDeque<(Seqno, Arc<[u8]>)>,
+}
+
+impl UndoLog {
+    fn add(&mut self, key: &[u8], undo: Undo) {
+        let key: Arc<[u8]> = match self.keys.get_key_value(key) {
+            Some((known, _)) => known.clone(),
+            None => key.into(),
+        };
+        self.queue.push_back((undo.changed_at, key.clone()));
+        self.keys.entry(key).or_default().push_back(undo);
+    }
+
+    /// The first change of a key after a snapshot.
+    fn first_after(&self, key: &[u8], snapshot: Seqno) -> Option<&Undo> {
+        let of_key = self.keys.get(key)?;
+        of_key.get(of_key.partition_point(|undo| undo.changed_at <= snapshot))
+    }
+
+    /// Takes the oldest entry, unless a snapshot from `oldest` on needs it.
+    fn take_before(&mut self, oldest: Option<Seqno>) -> Option<(Arc<[u8]>, Undo)> {
+        let (changed_at, _) = self.queue.front()?;
+        if oldest.is_some_and(|oldest| *changed_at > oldest) {
+            return None;
+        }
+        let (_, key) = self.queue.pop_front()?;
+        let of_key = self.keys.get_mut(&key)?;
+        let undo = of_key.pop_front()?;
+        if of_key.is_empty() {
+            self.keys.remove(&key);
+        }
+        Some((key, undo))
+    }
+}
+
 /// One write to a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
@@ -79,8 +121,9 @@ pub fn birth_of(file: FileId) -> u32 {
 pub struct HashStore {
     index: HashIndex,
     /// For keys whose newest record is an operand: what it is merged with, oldest first.
-    chains: RwLock<HashMap<Box<[u8]>, Vec<Place>>>,
-    undo: RwLock<BTreeMap<Box<[u8]>, Vec<Undo>>>,
+    /// A map for each shard of the index, none of which is ever made anew as a whole.
+    chains: Vec<RwLock<BTreeMap<Box<[u8]>, Vec<Place>>>>,
+    undo: RwLock<UndoLog>,
     files: Mutex<BTreeMap<FileId, FileLive>>,
     /// Bytes of a record beside its key and value.
     header_bytes: usize,
@@ -93,7 +136,7 @@ impl HashStore {
     pub fn new(seed: u64, spread: Spread, header_bytes: usize) -> HashStore {
         HashStore {
             index: HashIndex::new(seed, spread),
-            chains: RwLock::default(),
+            chains: (0..SHARDS).map(|_| RwLock::default()).collect(),
             undo: RwLock::default(),
             files: Mutex::default(),
             header_bytes,
@@ -107,14 +150,13 @@ impl HashStore {
     pub fn find(&self, key: &[u8], snapshot: Option<Seqno>) -> Option<Records> {
         if let Some(seqno) = snapshot {
             let undo = self.undo.read();
-            let later = undo.get(key).and_then(|of_key| of_key.iter().find(|undo| undo.changed_at > seqno));
-            if let Some(undo) = later {
+            if let Some(undo) = undo.first_after(key, seqno) {
                 return undo.before.clone();
             }
         }
         let newest = self.index.get(key)?;
         let older = match newest.kind {
-            PlaceKind::Operand => self.chains.read().get(key).cloned().unwrap_or_default(),
+            PlaceKind::Operand => self.chains_of(key).read().get(key).cloned().unwrap_or_default(),
             _ => Vec::new(),
         };
         Some(Records { newest, older })
@@ -128,7 +170,7 @@ impl HashStore {
     /// How many records a key has whose newest is an operand; 0 for others.
     pub fn operands(&self, key: &[u8]) -> usize {
         match self.index.get(key) {
-            Some(Place { kind: PlaceKind::Operand, .. }) => 1 + self.chains.read().get(key).map_or(0, Vec::len),
+            Some(Place { kind: PlaceKind::Operand, .. }) => 1 + self.chains_of(key).read().get(key).map_or(0, Vec::len),
             _ => 0,
         }
     }
@@ -239,7 +281,7 @@ impl HashStore {
 
     /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see more of it.
     pub fn forget(&self, key: &[u8], tombstone: Place) -> bool {
-        let is_same = self.index.get(key) == Some(tombstone) && !self.undo.read().contains_key(key);
+        let is_same = self.index.get(key) == Some(tombstone) && !self.undo.read().keys.contains_key(key);
         if is_same {
             self.index.remove(key);
             self.count(key, tombstone, false);
@@ -248,32 +290,21 @@ impl HashStore {
         is_same
     }
 
-    /// Drops what no snapshot from `oldest` on needs; all of it if there is none.
-    pub fn trim_undo(&self, oldest: Option<Seqno>) {
+    /// Drops what no snapshot from `oldest` on needs, all of it if there is none, but at most `count` entries; returns how many.
+    pub fn trim_undo(&self, oldest: Option<Seqno>, count: usize) -> usize {
         let mut undo = self.undo.write();
-        let mut dropped = Vec::new();
-        let mut bytes = 0;
-        undo.retain(|key, of_key| {
-            of_key.retain_mut(|undo| {
-                let stays = oldest.is_some_and(|oldest| undo.changed_at > oldest);
-                if !stays {
-                    bytes += undo_bytes(key, undo);
-                    dropped.extend(undo.before.take());
-                }
-                stays
-            });
-            !of_key.is_empty()
-        });
+        let dropped: Vec<_> = std::iter::from_fn(|| undo.take_before(oldest)).take(count).collect();
         drop(undo);
-        self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
-        for before in dropped {
-            before.places().for_each(|place| self.pin(place, false));
+        for (key, undo) in &dropped {
+            self.beside_index.fetch_sub(undo_bytes(key, undo), Ordering::Relaxed);
+            undo.before.iter().flat_map(Records::places).for_each(|place| self.pin(place, false));
         }
+        dropped.len()
     }
 
     /// There is something that only snapshots see.
     pub fn has_undo(&self) -> bool {
-        !self.undo.read().is_empty()
+        !self.undo.read().queue.is_empty()
     }
 
     /// Visits the keys of one bucket of the index, from a hash on; returns where to go on. As [`HashIndex::scan`].
@@ -306,9 +337,14 @@ impl HashStore {
         self.index.memory_bytes() + self.beside_index.load(Ordering::Relaxed)
     }
 
+    /// The chains of keys in the same shard.
+    fn chains_of(&self, key: &[u8]) -> &RwLock<BTreeMap<Box<[u8]>, Vec<Place>>> {
+        &self.chains[shard_of(self.index.hash(key))]
+    }
+
     /// What the newest record of a key is merged with gets one more.
     fn extend_chain(&self, key: &[u8], newest: Place) {
-        let mut chains = self.chains.write();
+        let mut chains = self.chains_of(key).write();
         let added = match chains.get_mut(key) {
             Some(older) => {
                 let before = older.capacity();
@@ -325,7 +361,7 @@ impl HashStore {
 
     /// The newest record of a key is merged with nothing any more.
     fn end_chain(&self, key: &[u8]) -> Vec<Place> {
-        let Some(older) = self.chains.write().remove(key) else { return Vec::new() };
+        let Some(older) = self.chains_of(key).write().remove(key) else { return Vec::new() };
         let bytes = MAP_ENTRY_BYTES + key.len() + older.capacity() * size_of::<Place>();
         self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
         older
@@ -334,7 +370,7 @@ impl HashStore {
     fn add_undo(&self, key: &[u8], undo: Undo) {
         undo.before.iter().flat_map(Records::places).for_each(|place| self.pin(place, true));
         self.beside_index.fetch_add(undo_bytes(key, &undo), Ordering::Relaxed);
-        self.undo.write().entry(key.into()).or_default().push(undo);
+        self.undo.write().add(key, undo);
     }
 
     fn count(&self, key: &[u8], place: Place, is_added: bool) {
@@ -372,5 +408,10 @@ impl HashStore {
 
 fn undo_bytes(key: &[u8], undo: &Undo) -> usize {
     let places = undo.before.as_ref().map_or(0, |before| 1 + before.older.len());
-    MAP_ENTRY_BYTES + key.len() + size_of::<Undo>() + places * size_of::<Place>()
+    let queued = size_of::<(Seqno, Arc<[u8]>)>();
+    MAP_ENTRY_BYTES + key.len() + size_of::<Undo>() + queued + places * size_of::<Place>()
 }
+
+#[cfg(test)]
+#[path = "store_test.rs"]
+mod tests;
