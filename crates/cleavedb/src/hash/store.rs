@@ -32,6 +32,11 @@ impl Records {
     pub fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
         self.older.iter().copied().chain([self.newest])
     }
+
+    /// Those that make its value, oldest first. A tombstone in front covers what may not be known any more, so it may be absent.
+    fn of_value(&self) -> impl Iterator<Item = Place> {
+        self.places().skip_while(|place| place.kind == PlaceKind::Tombstone)
+    }
 }
 
 /// Live bytes of one file.
@@ -310,6 +315,35 @@ impl HashStore {
     /// Visits the keys of one bucket of the index, from a hash on; returns where to go on. As [`HashIndex::scan`].
     pub fn scan(&self, from: u64, see: &mut dyn FnMut(&[u8], Place)) -> Option<u64> {
         self.index.scan(from, see)
+    }
+
+    /// Keys for which another store has other values, `count` at most. Nobody changes the stores meanwhile.
+    pub fn differences(&self, other: &HashStore, count: usize) -> Vec<Vec<u8>> {
+        let mut different = self.valued_otherwise(other, count);
+        for key in other.valued_otherwise(self, count) {
+            if different.len() < count && !different.contains(&key) {
+                different.push(key);
+            }
+        }
+        different
+    }
+
+    /// The keys of this store that another one does not have with the same value.
+    fn valued_otherwise(&self, other: &HashStore, count: usize) -> Vec<Vec<u8>> {
+        let mut different = Vec::new();
+        let mut from = Some(0);
+        while let Some(hash) = from
+            && different.len() < count
+        {
+            let mut keys = Vec::new();
+            from = self.scan(hash, &mut |key, _| keys.push(key.to_vec()));
+            let of_value = |store: &HashStore, key: &[u8]| -> Vec<Place> {
+                store.find(key, None).iter().flat_map(Records::of_value).collect()
+            };
+            different.extend(keys.into_iter().filter(|key| of_value(self, key) != of_value(other, key)));
+        }
+        different.truncate(count);
+        different
     }
 
     /// The live bytes of each file that has any, or that snapshots pin.

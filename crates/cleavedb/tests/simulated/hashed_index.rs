@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Tuning, indexed_records, random, spawn};
+use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn};
 use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
 
 use crate::deltas::options;
@@ -255,5 +255,39 @@ fn an_ingest_is_a_sequence_of_atomic_batches_and_its_keys_ascend() {
         }
         let db = open(&disk.power_loss(1), LogBackend::Ring, Spread::Even);
         assert_eq!(hashed(&db).iter_unordered().unwrap().count(), 23, "all is durable");
+    });
+}
+
+#[test]
+fn a_check_finds_saved_indexes_that_are_whole_but_do_not_agree_with_the_logs() {
+    const HEADER_BYTES: usize = 24;
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let problems =
+            |disk: &SimDisk| testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap().problems;
+        let write = |round: usize| {
+            let db = open(&disk, LogBackend::Plain, Spread::Deep);
+            let keyspace = hashed(&db);
+            for number in 0..100 {
+                keyspace.put(format!("{number}"), value(&format!("{round}"), 300)).unwrap();
+            }
+            keyspace.delete(format!("{round}")).unwrap();
+            (0..3).for_each(|number| keyspace.merge("merged", format!("{number}")).unwrap());
+            db.wait_for_background().unwrap();
+            db.close().unwrap();
+            assert_eq!(problems(&disk), []);
+            let is_index = |path: &PathBuf| path.extension().is_some_and(|end| end == "index");
+            let path = disk.files().into_iter().map(|(path, _)| path).find(is_index).unwrap();
+            (path.clone(), disk.read_file(&path).unwrap())
+        };
+        let (_, before) = write(1);
+        let (path, now) = write(2);
+        // What was saved the first time, under the number of the second.
+        let mixed = [&now[..HEADER_BYTES], &before[HEADER_BYTES..]].concat();
+        let file = disk.open(&path).unwrap();
+        file.truncate(0).unwrap();
+        file.write_at(&mixed, 0).unwrap();
+        let found = problems(&disk);
+        assert!(!found.is_empty() && found.iter().all(|problem| problem.path == path), "{found:?}");
     });
 }

@@ -29,7 +29,7 @@ const THREAD_KEYS_MIN: usize = 1024;
 const READ_BYTES: usize = 1 << 20;
 
 /// The index of each hash keyspace.
-pub(super) type Indexes = BTreeMap<KeyspaceId, Arc<HashStore>>;
+pub(crate) type Indexes = BTreeMap<KeyspaceId, Arc<HashStore>>;
 
 /// Indexes as they were saved, and which logs have newer records.
 pub(super) struct FoundIndexes {
