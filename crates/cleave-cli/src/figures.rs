@@ -93,6 +93,7 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "bytes_moved": hash.bytes_moved,
         "saves": hash.saves,
         "unsaved_bytes": hash.unsaved_bytes,
+        "saved_bytes": hash.saved_bytes,
     })
 }
 

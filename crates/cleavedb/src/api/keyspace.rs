@@ -234,10 +234,17 @@ impl Keyspace {
     /// full, the ingest waits. An ingest fails if background work is paused, even if the pause begins while it waits.
     /// O(keys), and O(log tables) for each table written.
     ///
+    /// In a hash keyspace the pairs are written through the log instead, in batches of 1 MiB, each as soon as it is full. A batch
+    /// is atomic, the whole ingest is not: other threads, and snapshots that are taken meanwhile, see the batches written so far.
+    /// After an error the batches before it stay, and nothing of the later ones is written; after a crash the first batches of
+    /// the ingest may be there, in their order, and the others not. So an ingest of at most 1 MiB is all or nothing. All pairs
+    /// survive loss of power when this returns, as in ordered keyspaces. Each pair is checked before its batch is written.
+    ///
     /// # Errors
+    /// For a hash keyspace also [`Error::IndexFull`], and see above for what is left.
     /// [`Error::InvalidInput`] if a limit is exceeded, if the keys do not ascend (the message names the key), or during
     /// a [pause](crate::Db::pause_background); otherwise as [`put`](Keyspace::put) and [`Db::flush`](crate::Db::flush).
-    /// After an error none of the pairs is visible; after [`Error::Poisoned`] or [`Error::Io`], either all or none are
+    /// In an ordered keyspace, after an error none of the pairs is visible; after [`Error::Poisoned`] or [`Error::Io`], either all or none are
     /// present when the database is next opened. The same holds after a crash.
     ///
     /// ```

@@ -23,8 +23,12 @@ pub(crate) struct HashState {
     pub saved: Mutex<Option<FileGuard>>,
     /// How often they were saved.
     pub saves: AtomicU64,
+    /// Bytes of the files that were written for it.
+    pub saved_bytes: AtomicU64,
     /// Indexes keep what only snapshots see.
     pub has_undo: AtomicBool,
+    /// A snapshot was released since what only snapshots see was last looked through.
+    pub undo_is_due: AtomicBool,
     /// How full the allowance of garbage is, in thousandths, and how much of it collection removes, in bytes per second.
     pub garbage_fill: AtomicU64,
     pub drain: AtomicU64,

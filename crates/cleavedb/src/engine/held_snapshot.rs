@@ -39,6 +39,7 @@ impl Core {
     /// Releases a held sequence number, and wakes the jobs that this gives something to do.
     pub fn release_snapshot(&self, seqno: Seqno) {
         let is_awaited = self.snapshots.release(seqno);
+        self.hash.undo_is_due.store(true, Ordering::Release);
         let keeps_records = self.hash.has_undo.load(Ordering::Acquire);
         if keeps_records {
             self.note_hashed_change();

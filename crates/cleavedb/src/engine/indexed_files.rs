@@ -11,6 +11,8 @@ use crate::hash::store::FileLive;
 
 /// A drop has the indexes saved anew, as if this much had been written.
 const DROPPED_BYTES: u64 = 1 << 40;
+/// So many undo entries are dropped while all wait.
+const TRIMMED_TOGETHER: usize = 512;
 
 impl Core {
     /// The files that the indexes of hash keyspaces reference. O(hash keyspaces x files).
@@ -29,18 +31,28 @@ impl Core {
         IndexedFiles { files, until }
     }
 
-    /// Drops what no snapshot needs any more.
+    /// Drops what no snapshot needs any more, if one was released since the last call: of a few keys at a time, so that others do
+    /// not wait longer because there are many.
     pub fn trim_undo(&self) {
-        let _gate = self.hash.gate.write();
-        let held: Vec<Seqno> = self.snapshots.held().keys().copied().collect();
-        let mut is_left = false;
-        for keyspace in self.keyspaces.hashed() {
-            for index in keyspace.hash.iter().filter(|index| index.has_undo()) {
-                index.trim_undo(&held);
-                is_left |= index.has_undo();
+        if !self.hash.undo_is_due.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let keyspaces = self.keyspaces.hashed();
+        let indexes = || keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref());
+        for index in indexes().filter(|index| index.has_undo()) {
+            let mut after = None;
+            loop {
+                let _gate = self.hash.gate.write();
+                // What is held now decides: meanwhile, others may have taken snapshots.
+                let held: Vec<Seqno> = self.snapshots.held().keys().copied().collect();
+                after = index.trim_undo(&held, after.as_deref(), TRIMMED_TOGETHER);
+                if after.is_none() {
+                    break;
+                }
             }
         }
-        self.hash.has_undo.store(is_left, Ordering::Release);
+        let _gate = self.hash.gate.write();
+        self.hash.has_undo.store(indexes().any(|index| index.has_undo()), Ordering::Release);
     }
 
     /// At an open: holds the file of the saved indexes, and counts the logs behind them.

@@ -16,6 +16,8 @@ use crate::sched::sync::RwLock;
 
 /// There are two to the power of this many shards.
 const SHARD_BITS: u8 = 6;
+/// The number of shards.
+pub const SHARDS: usize = 1 << SHARD_BITS;
 
 /// Hashes a key with a seed.
 pub type Hasher = fn(&[u8], u64) -> u64;

@@ -6,10 +6,11 @@
 //! index no longer names it, pins its file.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::bulk::Bulk;
-use super::index::{HashIndex, Spread, shard_of};
+use super::index::{HashIndex, SHARDS, Spread, shard_of};
 use super::place::{Place, PlaceKind};
 use crate::base::{FileId, Seqno};
 use crate::sched::sync::{Mutex, RwLock};
@@ -30,6 +31,11 @@ impl Records {
     /// All of them, oldest first.
     pub fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
         self.older.iter().copied().chain([self.newest])
+    }
+
+    /// Those that make its value, oldest first. A tombstone in front covers what may not be known any more, so it may be absent.
+    fn of_value(&self) -> impl Iterator<Item = Place> {
+        self.places().skip_while(|place| place.kind == PlaceKind::Tombstone)
     }
 }
 
@@ -79,7 +85,8 @@ pub fn birth_of(file: FileId) -> u32 {
 pub struct HashStore {
     index: HashIndex,
     /// For keys whose newest record is an operand: what it is merged with, oldest first.
-    chains: RwLock<HashMap<Box<[u8]>, Vec<Place>>>,
+    /// A map for each shard of the index, none of which is ever made anew as a whole.
+    chains: Vec<RwLock<BTreeMap<Box<[u8]>, Vec<Place>>>>,
     undo: RwLock<BTreeMap<Box<[u8]>, Vec<Undo>>>,
     files: Mutex<BTreeMap<FileId, FileLive>>,
     /// Bytes of a record beside its key and value.
@@ -93,7 +100,7 @@ impl HashStore {
     pub fn new(seed: u64, spread: Spread, header_bytes: usize) -> HashStore {
         HashStore {
             index: HashIndex::new(seed, spread),
-            chains: RwLock::default(),
+            chains: (0..SHARDS).map(|_| RwLock::default()).collect(),
             undo: RwLock::default(),
             files: Mutex::default(),
             header_bytes,
@@ -107,14 +114,14 @@ impl HashStore {
     pub fn find(&self, key: &[u8], snapshot: Option<Seqno>) -> Option<Records> {
         if let Some(seqno) = snapshot {
             let undo = self.undo.read();
-            let later = undo.get(key).and_then(|of_key| of_key.iter().find(|undo| undo.changed_at > seqno));
-            if let Some(undo) = later {
+            let of_key = undo.get(key).map_or(&[][..], Vec::as_slice);
+            if let Some(undo) = of_key.get(of_key.partition_point(|undo| undo.changed_at <= seqno)) {
                 return undo.before.clone();
             }
         }
         let newest = self.index.get(key)?;
         let older = match newest.kind {
-            PlaceKind::Operand => self.chains.read().get(key).cloned().unwrap_or_default(),
+            PlaceKind::Operand => self.chains_of(key).read().get(key).cloned().unwrap_or_default(),
             _ => Vec::new(),
         };
         Some(Records { newest, older })
@@ -128,7 +135,7 @@ impl HashStore {
     /// How many records a key has whose newest is an operand; 0 for others.
     pub fn operands(&self, key: &[u8]) -> usize {
         match self.index.get(key) {
-            Some(Place { kind: PlaceKind::Operand, .. }) => 1 + self.chains.read().get(key).map_or(0, Vec::len),
+            Some(Place { kind: PlaceKind::Operand, .. }) => 1 + self.chains_of(key).read().get(key).map_or(0, Vec::len),
             _ => 0,
         }
     }
@@ -255,16 +262,18 @@ impl HashStore {
         is_same
     }
 
-    /// Drops what none of these snapshots, in ascending order, needs.
-    pub fn trim_undo(&self, held: &[Seqno]) {
+    /// Drops what none of these snapshots, in ascending order, needs, of at most `count` keys behind `after`. Returns the last of
+    /// these keys, or `None` if there are no more.
+    pub fn trim_undo(&self, held: &[Seqno], after: Option<&[u8]>, count: usize) -> Option<Box<[u8]>> {
         let is_held = |from: Seqno, until: Seqno| {
             let first = held.partition_point(|held| *held < from);
             held.get(first).is_some_and(|held| *held < until)
         };
         let mut undo = self.undo.write();
-        let mut dropped = Vec::new();
-        let mut bytes = 0;
-        undo.retain(|key, of_key| {
+        let (mut dropped, mut bytes) = (Vec::new(), 0);
+        let (mut emptied, mut last, mut seen) = (Vec::new(), None, 0);
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        for (key, of_key) in undo.range_mut::<[u8], _>(behind).take(count) {
             // What an entry says was so since the change before.
             let mut since = Seqno::ZERO;
             of_key.retain_mut(|undo| {
@@ -276,13 +285,16 @@ impl HashStore {
                 }
                 stays
             });
-            !of_key.is_empty()
-        });
+            (seen, last) = (seen + 1, Some(key.clone()));
+            if of_key.is_empty() {
+                emptied.push(key.clone());
+            }
+        }
+        emptied.iter().for_each(|key| drop(undo.remove(key)));
         drop(undo);
         self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
-        for before in dropped {
-            self.pin(&before, false);
-        }
+        dropped.iter().for_each(|before| self.pin(before, false));
+        last.filter(|_| seen == count)
     }
 
     /// The key has changed since a snapshot was taken, and an entry says what it was before. What it has now no older snapshot sees.
@@ -298,6 +310,35 @@ impl HashStore {
     /// Visits the keys of one bucket of the index, from a hash on; returns where to go on. As [`HashIndex::scan`].
     pub fn scan(&self, from: u64, see: &mut dyn FnMut(&[u8], Place)) -> Option<u64> {
         self.index.scan(from, see)
+    }
+
+    /// Keys for which another store has other values, `count` at most. Nobody changes the stores meanwhile.
+    pub fn differences(&self, other: &HashStore, count: usize) -> Vec<Vec<u8>> {
+        let mut different = self.valued_otherwise(other, count);
+        for key in other.valued_otherwise(self, count) {
+            if different.len() < count && !different.contains(&key) {
+                different.push(key);
+            }
+        }
+        different
+    }
+
+    /// The keys of this store that another one does not have with the same value.
+    fn valued_otherwise(&self, other: &HashStore, count: usize) -> Vec<Vec<u8>> {
+        let mut different = Vec::new();
+        let mut from = Some(0);
+        while let Some(hash) = from
+            && different.len() < count
+        {
+            let mut keys = Vec::new();
+            from = self.scan(hash, &mut |key, _| keys.push(key.to_vec()));
+            let of_value = |store: &HashStore, key: &[u8]| -> Vec<Place> {
+                store.find(key, None).iter().flat_map(Records::of_value).collect()
+            };
+            different.extend(keys.into_iter().filter(|key| of_value(self, key) != of_value(other, key)));
+        }
+        different.truncate(count);
+        different
     }
 
     /// The live bytes of each file that has any, or that snapshots pin.
@@ -325,9 +366,14 @@ impl HashStore {
         self.index.memory_bytes() + self.beside_index.load(Ordering::Relaxed)
     }
 
+    /// The chains of keys in the same shard.
+    fn chains_of(&self, key: &[u8]) -> &RwLock<BTreeMap<Box<[u8]>, Vec<Place>>> {
+        &self.chains[shard_of(self.index.hash(key))]
+    }
+
     /// What the newest record of a key is merged with gets one more.
     fn extend_chain(&self, key: &[u8], newest: Place) {
-        let mut chains = self.chains.write();
+        let mut chains = self.chains_of(key).write();
         let added = match chains.get_mut(key) {
             Some(older) => {
                 let before = older.capacity();
@@ -344,7 +390,7 @@ impl HashStore {
 
     /// The newest record of a key is merged with nothing any more.
     fn end_chain(&self, key: &[u8]) -> Vec<Place> {
-        let Some(older) = self.chains.write().remove(key) else { return Vec::new() };
+        let Some(older) = self.chains_of(key).write().remove(key) else { return Vec::new() };
         let bytes = MAP_ENTRY_BYTES + key.len() + older.capacity() * size_of::<Place>();
         self.beside_index.fetch_sub(bytes, Ordering::Relaxed);
         older
@@ -398,77 +444,5 @@ fn undo_bytes(key: &[u8], undo: &Undo) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KEY: &[u8] = b"key";
-
-    fn store() -> HashStore {
-        HashStore::new(1, Spread::Even, 23)
-    }
-
-    fn place(file: u64, kind: PlaceKind) -> Place {
-        let len = if kind == PlaceKind::Tombstone { birth_of(FileId(file)) } else { 100 };
-        Place { file: FileId(file), offset: 64, len, kind }
-    }
-
-    fn write(store: &HashStore, file: u64, kind: PlaceKind, seqno: u64, newest_held: Option<u64>) {
-        store.apply(Change { key: KEY, place: place(file, kind), seqno: Seqno(seqno) }, newest_held.map(Seqno));
-    }
-
-    fn file_at(store: &HashStore, snapshot: Option<u64>) -> Option<u64> {
-        store.find(KEY, snapshot.map(Seqno)).map(|records| records.newest.file.0)
-    }
-
-    fn pinned(store: &HashStore) -> Vec<u64> {
-        store.files().iter().filter(|(_, live)| live.pinned > 0).map(|(file, _)| file.0).collect()
-    }
-
-    #[test]
-    fn only_the_first_change_after_a_snapshot_is_noted_and_moves_never() {
-        let store = store();
-        write(&store, 1, PlaceKind::Value, 10, None);
-        // A snapshot at 10: a move, then changes.
-        write(&store, 2, PlaceKind::Value, 11, None);
-        assert_eq!((file_at(&store, Some(10)), pinned(&store)), (Some(2), vec![]));
-        (3..9).for_each(|file| write(&store, file, PlaceKind::Value, 10 + file, Some(10)));
-        assert_eq!((file_at(&store, Some(10)), file_at(&store, None), pinned(&store)), (Some(2), Some(8), vec![2]));
-        // One at 18, and changes again.
-        (9..12).for_each(|file| write(&store, file, PlaceKind::Value, 10 + file, Some(18)));
-        assert_eq!(
-            (file_at(&store, Some(10)), file_at(&store, Some(18)), pinned(&store)),
-            (Some(2), Some(8), vec![2, 8])
-        );
-        // The one at 18 goes first.
-        store.trim_undo(&[Seqno(10)]);
-        assert_eq!((file_at(&store, Some(10)), file_at(&store, None), pinned(&store)), (Some(2), Some(11), vec![2]));
-        store.trim_undo(&[]);
-        assert!(!store.has_undo() && pinned(&store).is_empty());
-    }
-
-    #[test]
-    fn a_snapshot_older_than_a_key_does_not_see_it_after_it_was_moved() {
-        let store = store();
-        write(&store, 1, PlaceKind::Value, 11, Some(10));
-        write(&store, 2, PlaceKind::Value, 12, None);
-        assert_eq!((file_at(&store, Some(10)), file_at(&store, Some(11))), (None, Some(2)));
-        assert!(pinned(&store).is_empty(), "nothing pins the log that it was moved from");
-    }
-
-    #[test]
-    fn a_tombstone_is_forgotten_unless_a_snapshot_sees_a_value_of_its_key() {
-        let store = store();
-        write(&store, 1, PlaceKind::Value, 1, None);
-        write(&store, 2, PlaceKind::Tombstone, 2, Some(1));
-        assert!(!store.forget(KEY, store.newest(KEY).unwrap()), "an iteration at the snapshot finds the key");
-        store.trim_undo(&[Seqno(2)]);
-        write(&store, 3, PlaceKind::Tombstone, 3, Some(2));
-        assert!(!store.has_undo() && pinned(&store).is_empty(), "nothing has changed");
-        write(&store, 4, PlaceKind::Value, 4, Some(2));
-        write(&store, 5, PlaceKind::Tombstone, 5, Some(2));
-        assert_eq!(pinned(&store), [] as [u64; 0]);
-        assert!(store.forget(KEY, store.newest(KEY).unwrap()));
-        assert_eq!(store.find(KEY, Some(Seqno(2))).map(|records| records.newest.kind), Some(PlaceKind::Tombstone));
-        assert_eq!(store.find(KEY, None), None);
-    }
-}
+#[path = "store_test.rs"]
+mod tests;

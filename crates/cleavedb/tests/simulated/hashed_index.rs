@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Tuning, indexed_records, random, spawn};
-use cleavedb::{Db, Durability, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
+use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn};
+use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{in_world, lose_power, open_with, taken, value};
@@ -138,6 +138,8 @@ fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
             db.wait_for_background().unwrap();
             let stats = db.stats().hash;
             assert!(stats.saves > 2 && stats.logs_freed > 2, "{stats:?}");
+            // Files are written in whole blocks, one for each time that they were saved.
+            assert!(stats.saved_bytes >= stats.saves * 4096, "{stats:?}");
             let images = taken(&disk, &images);
             let step = images.len().div_ceil(25);
             let mut compared = 0;
@@ -223,4 +225,69 @@ fn a_deleted_key_that_was_forgotten_does_not_come_back_after_a_crash_whatever_is
             }
         });
     }
+}
+
+#[test]
+fn an_ingest_is_a_sequence_of_atomic_batches_and_its_keys_ascend() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, LogBackend::Ring, Spread::Even);
+        let keyspace = hashed(&db);
+        let count = || keyspace.iter_unordered().unwrap().count();
+        for keys in [vec!["a", "c", "b"], vec!["a", "a"], vec!["a", ""]] {
+            let refused = keyspace.ingest(keys.into_iter().map(|key| (key, "value")));
+            assert!(matches!(refused, Err(Error::InvalidInput { .. })), "{refused:?}");
+            assert_eq!(count(), 0, "nothing of the batch was written");
+        }
+        // Each batch of 1 MiB has 7 pairs. The last of 24 is wrong: what came in its batch is not written.
+        let of = |number: usize| (format!("{:02}", if number == 23 { 0 } else { number }), value("v", 150 << 10));
+        let images = lose_power(&disk);
+        assert!(matches!(keyspace.ingest((0..24).map(of)), Err(Error::InvalidInput { .. })));
+        assert_eq!(count(), 21);
+        assert_eq!(keyspace.ingest((0..23).map(of)).unwrap(), 23);
+        let images = taken(&disk, &images);
+        for image in images.iter().step_by(images.len().div_ceil(30)) {
+            let db = open(image, LogBackend::Ring, Spread::Even);
+            let keyspace = hashed(&db);
+            let keys: BTreeSet<_> = keyspace.iter_unordered().unwrap().map(|item| item.unwrap().0.to_vec()).collect();
+            assert!(keys.len().is_multiple_of(7) || keys.len() == 23, "{}", keys.len());
+            assert!(keys.iter().enumerate().all(|(at, key)| *key == of(at).0.into_bytes()), "a prefix of the ingest");
+        }
+        let db = open(&disk.power_loss(1), LogBackend::Ring, Spread::Even);
+        assert_eq!(hashed(&db).iter_unordered().unwrap().count(), 23, "all is durable");
+    });
+}
+
+#[test]
+fn a_check_finds_saved_indexes_that_are_whole_but_do_not_agree_with_the_logs() {
+    const HEADER_BYTES: usize = 24;
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let problems =
+            |disk: &SimDisk| testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap().problems;
+        let write = |round: usize| {
+            let db = open(&disk, LogBackend::Plain, Spread::Deep);
+            let keyspace = hashed(&db);
+            for number in 0..100 {
+                keyspace.put(format!("{number}"), value(&format!("{round}"), 300)).unwrap();
+            }
+            keyspace.delete(format!("{round}")).unwrap();
+            (0..3).for_each(|number| keyspace.merge("merged", format!("{number}")).unwrap());
+            db.wait_for_background().unwrap();
+            db.close().unwrap();
+            assert_eq!(problems(&disk), []);
+            let is_index = |path: &PathBuf| path.extension().is_some_and(|end| end == "index");
+            let path = disk.files().into_iter().map(|(path, _)| path).find(is_index).unwrap();
+            (path.clone(), disk.read_file(&path).unwrap())
+        };
+        let (_, before) = write(1);
+        let (path, now) = write(2);
+        // What was saved the first time, under the number of the second.
+        let mixed = [&now[..HEADER_BYTES], &before[HEADER_BYTES..]].concat();
+        let file = disk.open(&path).unwrap();
+        file.truncate(0).unwrap();
+        file.write_at(&mixed, 0).unwrap();
+        let found = problems(&disk);
+        assert!(!found.is_empty() && found.iter().all(|problem| problem.path == path), "{found:?}");
+    });
 }

@@ -51,6 +51,9 @@ pub struct HashStats {
     /// Bytes of records since then, which an open would read; or an estimate of it after an open.
     #[n(12)]
     pub unsaved_bytes: u64,
+    /// Bytes of the files in which the indexes were saved.
+    #[n(13)]
+    pub saved_bytes: u64,
 }
 
 impl Core {
@@ -75,6 +78,7 @@ impl Core {
             bytes_moved: self.hash.bytes_moved.load(Ordering::Relaxed),
             saves: self.hash.saves.load(Ordering::Relaxed),
             unsaved_bytes: self.hash.unsaved_bytes.load(Ordering::Relaxed),
+            saved_bytes: self.hash.saved_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -134,6 +134,7 @@ impl Core {
         let written = self.write_indexes(key);
         let bytes = written.inspect_err(|_| guard.mark_obsolete())?;
         self.background_io.note(bytes);
+        self.hash.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
         let until = match self.settings.tuning.canary {
             Some(Canary::IndexSavedBeforeSync) => Seqno::ZERO,
             _ => self.published.seqno(),

@@ -9,6 +9,8 @@
 //!
 //! Each table is placed in the lowest level that it can reach without passing a table that overlaps it; if there is
 //! none, in HL0.
+//!
+//! Hash keyspaces have no tables: an ingest there is a sequence of batches, each of which is atomic.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +39,38 @@ const HASHED_BATCH_BYTES: u64 = 1 << 20;
 /// The placeholder in the file for the sequence number that the ingest will get.
 const UNPLACED: Stamp = Stamp(Kind::Put as u64);
 
+/// What is known of the pairs so far, which must ascend.
+#[derive(Default)]
+struct Ascent {
+    key: Vec<u8>,
+    count: u64,
+    bytes: u64,
+}
+
+impl Ascent {
+    /// Checks the next pair.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if a limit is exceeded, or if the key does not come after the one before.
+    fn check(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let refuse = |what: String| Err(Error::input(format!("key {:?} {what}", key.escape_ascii().to_string())));
+        limits::check_key(key.len())?;
+        if value.len() >= limits::VALUE_BYTES_LIMIT {
+            let (bytes, limit) = (value.len(), limits::VALUE_BYTES_LIMIT);
+            return refuse(format!("has a value of {bytes} bytes, and the limit is {limit}"));
+        }
+        if self.count > 0 && key <= &self.key[..] {
+            let before = self.key.escape_ascii().to_string();
+            return refuse(format!("comes after key {before:?}, but the keys of an ingest must ascend"));
+        }
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.count += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+}
+
 /// The caller's pairs, checked to ascend, as a stream of versions.
 struct Load<'a, I> {
     core: &'a Core,
@@ -45,8 +79,7 @@ struct Load<'a, I> {
     key: Vec<u8>,
     prefix_len: usize,
     value: Vec<u8>,
-    count: u64,
-    bytes: u64,
+    ascent: Ascent,
 }
 
 impl<I, K, V> VersionSource for Load<'_, I>
@@ -64,25 +97,11 @@ where
             return Ok(false);
         };
         let (key, value) = (key.as_ref(), value.as_ref());
-        let refuse = |what: String| Err(Error::input(format!("key {:?} {what}", key.escape_ascii().to_string())));
-        limits::check_key(key.len())?;
-        if value.len() >= limits::VALUE_BYTES_LIMIT {
-            return refuse(format!(
-                "has a value of {} bytes, and the limit is {}",
-                value.len(),
-                limits::VALUE_BYTES_LIMIT
-            ));
-        }
-        if self.count > 0 && key <= &self.key[self.prefix_len..] {
-            let before = self.key[self.prefix_len..].escape_ascii().to_string();
-            return refuse(format!("comes after key {before:?}, but the keys of an ingest must ascend"));
-        }
+        self.ascent.check(key, value)?;
         self.key.truncate(self.prefix_len);
         self.key.extend_from_slice(key);
         self.value.clear();
         self.value.extend_from_slice(value);
-        self.count += 1;
-        self.bytes += (key.len() + value.len()) as u64;
         Ok(true)
     }
 
@@ -105,7 +124,9 @@ impl Core {
         }
     }
 
-    /// Puts the pairs in batches: what goes through the log is at its place already.
+    /// Puts the pairs in batches: what goes through the log is at its place already. Each batch is atomic and checked as a whole
+    /// before it is written, the ingest of several is not: to hide what is in the log until all of it is there, recovery would
+    /// have to keep as much apart.
     fn ingest_hashed<I, K, V>(self: &Arc<Core>, keyspace: &Arc<KeyspaceState>, pairs: I) -> Result<u64>
     where
         I: Iterator<Item = (K, V)>,
@@ -116,16 +137,16 @@ impl Core {
         keyspace.check(self.database)?;
         // As an ingest into an ordered keyspace. It might wait for the work that its caller has paused.
         self.check_not_paused()?;
-        let (mut batch, mut count) = (Batch::default(), 0);
+        let (mut batch, mut ascent) = (Batch::default(), Ascent::default());
         for (key, value) in pairs {
+            ascent.check(key.as_ref(), value.as_ref())?;
             batch.push(keyspace, Kind::Put, key.as_ref(), value.as_ref());
-            count += 1;
             if batch.record_bytes() >= HASHED_BATCH_BYTES {
                 self.write(&mut batch, WriteOptions::new().durability(Durability::Buffered))?;
             }
         }
         self.write(&mut batch, WriteOptions::new().durability(Durability::Sync))?;
-        Ok(count)
+        Ok(ascent.count)
     }
 
     fn ingest_ordered<I, K, V>(&self, keyspace: &KeyspaceState, pairs: I) -> Result<u64>
@@ -142,12 +163,12 @@ impl Core {
         let _writing = self.begin_writer("ingest")?;
         let key = keyspace.record.id.prefix().to_vec();
         let prefix_len = key.len();
-        let mut load = Load { core: self, pairs, key, prefix_len, value: Vec::new(), count: 0, bytes: 0 };
+        let mut load = Load { core: self, pairs, key, prefix_len, value: Vec::new(), ascent: Ascent::default() };
         let tables = self.guarded(self.write_tables(&mut load, Vec::new(), LEVELS_MAX - 1, self.table_bytes()))?;
         if tables.is_empty() {
             return Ok(0);
         }
-        let (count, bytes) = (load.count, load.bytes);
+        let Ascent { count, bytes, .. } = load.ascent;
         match self.install_ingested(keyspace, &tables) {
             Ok(()) => {
                 self.counters.user_bytes.fetch_add(bytes, Ordering::Relaxed);

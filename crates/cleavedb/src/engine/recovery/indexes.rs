@@ -31,7 +31,7 @@ const READ_BYTES: usize = 1 << 20;
 const AHEAD_BYTES: u64 = 2 * READ_BYTES as u64;
 
 /// The index of each hash keyspace.
-pub(super) type Indexes = BTreeMap<KeyspaceId, Arc<HashStore>>;
+pub(crate) type Indexes = BTreeMap<KeyspaceId, Arc<HashStore>>;
 
 /// Indexes as they were saved, and which logs have newer records.
 pub(super) struct FoundIndexes {

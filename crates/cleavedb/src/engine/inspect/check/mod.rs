@@ -21,7 +21,7 @@ use crate::engine::manifest::file_names::{CURRENT, CURRENT_NEW, LOCK, OWNER, nam
 use crate::engine::manifest::files::{DeclaredDirs, Dirs};
 use crate::engine::manifest::{Manifest, ManifestState};
 use crate::engine::recovery::directories::{directories_as_stored, find_directories};
-use crate::engine::recovery::indexes::read_indexes;
+use crate::engine::recovery::indexes::{Indexes, read_indexes};
 use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
@@ -38,6 +38,8 @@ use crate::levels::table_file::TableFile;
 use crate::levels::version::LEVELS_MAX;
 use crate::values::files::ValueFiles;
 
+/// Keys of one index that are reported because their saved records are not those of the logs.
+const DIFFERENCES_MAX: usize = 10;
 /// Maximum number of files that the check holds open.
 const OPEN_FILES: usize = 16;
 
@@ -259,7 +261,7 @@ impl Checker {
         }
     }
 
-    /// The saved indexes of hash keyspaces, as bytes. What they say is compared with the logs when they are read.
+    /// The saved indexes of hash keyspaces, as bytes. [`logs`](Checker::logs) compares what they say with the logs.
     fn index_file(&mut self, path: &Path, id: FileId) {
         if let Err(error) =
             self.storage.open_read(path, Access::Buffered).and_then(|file| read_indexes(&*file, id, |_| ()))
@@ -458,10 +460,37 @@ impl Checker {
         let read_only = ReadOnlyStorage::new(&*self.storage);
         let tuning = Tuning::for_budget(MEMORY_BUDGET_MIN);
         let readers = self.readers();
-        if let Err(error) =
-            recover(&read_only, &self.dirs, state, &tuning, &Arc::new(PendingDeletions::default()), &readers, true)
-        {
-            self.note(&error);
+        let nothing_pending = Arc::new(PendingDeletions::default());
+        let recover =
+            |state: &ManifestState| recover(&read_only, &self.dirs, state, &tuning, &nothing_pending, &readers, true);
+        let (saved, made) = match state.indexes_saved {
+            None => (recover(state), None),
+            // Without what was saved, the indexes are made from all logs. Both are in memory at once, as at an open.
+            Some(_) => {
+                let made = recover(&ManifestState { indexes_saved: None, ..state.clone() });
+                (recover(state), Some(made))
+            }
+        };
+        let compared = saved.and_then(|saved| Ok((saved.indexes, made.transpose()?.map(|made| made.indexes))));
+        match compared {
+            Ok((saved, Some(made))) => self.compare_indexes(state, &saved, &made),
+            Ok((_, None)) => {}
+            Err(error) => self.note(&error),
+        }
+    }
+
+    /// The indexes that an open has by what was saved must say the same as those that all logs make.
+    fn compare_indexes(&mut self, state: &ManifestState, saved: &Indexes, made: &Indexes) {
+        let Some((file, _)) = state.indexes_saved else { return };
+        let path = self.dirs.path(state.file(file));
+        for (keyspace, index) in saved {
+            let Some(made) = made.get(keyspace) else { continue };
+            for key in index.differences(made, DIFFERENCES_MAX) {
+                let key = key.escape_ascii();
+                let message =
+                    format!("key {key} of keyspace {} is saved with records other than those of the logs", keyspace.0);
+                self.problem(&path, None, message);
+            }
         }
     }
 
