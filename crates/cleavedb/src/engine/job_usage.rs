@@ -131,7 +131,7 @@ mod tests {
         let (began, at) = (thread_cpu_time(), now());
         while thread_cpu_time() - began < least {
             std::hint::black_box((0..1000).sum::<u64>());
-            assert!(now() - at < Duration::from_secs(60), "no processor time was counted");
+            assert!(now() - at < Duration::from_secs(600), "no processor time was counted");
         }
     }
 

@@ -45,7 +45,7 @@ mod tests {
         let began = now();
         while thread_cpu_time() == before {
             std::hint::black_box((0..1000).sum::<u64>());
-            assert!(now() - began < Duration::from_secs(60), "no processor time was counted");
+            assert!(now() - began < Duration::from_secs(600), "no processor time was counted");
         }
         let worked = thread_cpu_time();
         std::thread::sleep(Duration::from_millis(50));
