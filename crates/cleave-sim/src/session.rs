@@ -12,6 +12,7 @@ use crate::crasher::image_of;
 use crate::failure::Failure;
 use crate::ledger::Page;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
+use crate::operator::Chain;
 use crate::recovery::{Expected, Order};
 use crate::simulation::HOME;
 use crate::world::World;
@@ -41,6 +42,7 @@ const OPEN: &str = "a session is not used after a failure";
 impl Session {
     /// Creates a database and the permanent keyspaces.
     pub fn new(ground: Ground, options: Options, tuning: Tuning) -> Result<Session, Failure> {
+        let options = options.merge_operator(Arc::new(Chain));
         let mut expected = Expected::nothing();
         let db = open(&ground, &options, &tuning)?;
         for slot in 1..FIRST_CHANGING_SLOT {

@@ -11,6 +11,7 @@ pub mod key;
 pub mod key_bounds;
 pub mod kind;
 pub mod address;
+pub mod tier;
 pub mod file_key;
 pub mod slice;
 pub mod varint;
@@ -30,7 +31,7 @@ pub mod file_set;
 pub use address::{Address, FileId};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
-pub use file_key::{DirId, FileKey, FileKind, Tier};
+pub use file_key::{DirId, FileKey, FileKind};
 pub use key::{KeyspaceId, full_key, split_key};
 pub use key_bounds::KeyBounds;
 pub use kind::{Kind, Seqno, Stamp};
@@ -39,6 +40,7 @@ pub use merging::Merging;
 pub use operator::{MergeOperator, OperatorSource};
 pub use shared_map::SharedMap;
 pub use slice::{Buffer, Slice};
+pub use tier::Tier;
 
 /// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.
 ///
@@ -50,4 +52,5 @@ macro_rules! verify {
         }
     };
 }
+pub use tier::Tier;
 pub(crate) use verify;

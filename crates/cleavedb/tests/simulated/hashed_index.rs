@@ -151,12 +151,12 @@ fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
                     let made = made.get(key).map_or(&[][..], |made| made);
                     let (found, wanted) = (meaning(made), meaning(records));
                     assert_eq!(found, wanted, "{}", key.escape_ascii());
-                    // A tombstone that is there in both lies at the same place, and is not forgotten earlier.
+                    // A tombstone that is there in both lies at the same place. The log in which the delete was first may differ: one that
+                    // had it may be gone, or one that had a value between two deletes.
                     if let ([made], [saved]) = (made, &records[..])
                         && made.is_tombstone
                     {
                         assert_eq!((made.file, made.offset), (saved.file, saved.offset));
-                        assert!(made.len >= saved.len, "a log in which the delete was first may be gone, others not");
                     }
                     compared += records.len();
                 }

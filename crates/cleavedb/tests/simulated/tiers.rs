@@ -486,7 +486,8 @@ fn writers_use_all_of_the_fast_tier_while_the_slow_one_is_full() {
             let refused = refused.load(Ordering::SeqCst);
             assert!(matches!(&error, Error::NoSpace { path, .. } if path.starts_with("/slow")), "{error:?}");
             let tiers = db.stats().tiers;
-            assert!(tiers.fast_bytes + LOG_BYTES > BUDGET && refused > 0, "{refused}: {tiers:?}");
+            // A small part of the budget is for the manifest alone.
+            assert!(tiers.fast_bytes + LOG_BYTES + BUDGET / 64 > BUDGET && refused > 0, "{refused}: {tiers:?}");
             assert!(db.stats().paced > 0, "{:?}", db.stats());
             disk.set_directory_capacity(Path::new("/slow"), None);
             check_rounds_of(&db, written);

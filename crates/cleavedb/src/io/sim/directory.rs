@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::content::Content;
 use super::inode::Survival;
 use crate::sched::random::Random;
 
@@ -11,6 +12,15 @@ pub(super) type InodeNumber = u64;
 
 /// The files of a directory by name.
 pub(super) type Names = BTreeMap<String, InodeNumber>;
+
+/// A directory whose disk is gone (`vanish.rs`).
+#[derive(Clone)]
+pub(super) struct Vanished {
+    /// What is on the disk.
+    pub files: BTreeMap<String, Content>,
+    /// The machine has not noticed yet: operations fail. Otherwise the directory is not there.
+    pub is_mounted: bool,
+}
 
 #[derive(Debug, Clone)]
 enum DirectoryOperation {

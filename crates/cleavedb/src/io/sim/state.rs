@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::content::{Content, PAGE};
-use super::directory::{Directory, InodeNumber};
+use super::directory::{Directory, InodeNumber, Vanished};
 use super::fault::{FaultState, Faults};
 use super::inode::{Inode, SECTOR};
-use super::vanish::Vanished;
 use crate::base::{Error, Result};
 use crate::io::storage::{DirEntry, Punched};
 use crate::sched::random::Random;

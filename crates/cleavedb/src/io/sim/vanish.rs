@@ -5,24 +5,14 @@
 //! In an image that is made meanwhile, the directory is not there, as when nothing is mounted at the place. Mappings keep their
 //! memory; what is written there never reaches the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::SimDisk;
-use super::content::Content;
-use super::directory::{Directory, InodeNumber, Names};
+use super::directory::{Directory, InodeNumber, Names, Vanished};
 use super::inode::Inode;
 use super::state::{State, io_error};
 use crate::base::Result;
-
-/// A directory whose disk is gone.
-#[derive(Clone)]
-pub(super) struct Vanished {
-    /// What is on the disk.
-    files: BTreeMap<String, Content>,
-    /// The machine has not noticed yet: operations fail. Otherwise the directory is not there.
-    is_mounted: bool,
-}
 
 impl SimDisk {
     /// Takes the disk of a directory away. `seed` decides what of the unsynced changes is on it.
