@@ -52,5 +52,4 @@ macro_rules! verify {
         }
     };
 }
-pub use tier::Tier;
 pub(crate) use verify;

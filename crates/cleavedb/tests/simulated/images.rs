@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use cleave_sim::crasher::image_of;
 use cleave_sim::ledger::Ledger;
 use cleave_sim::operation::{Crash, Operation};
+use cleave_sim::operator::Chain;
 use cleave_sim::recovery::Expected;
 use cleave_sim::rng::Rng;
 use cleave_sim::session::{Ground, Session};
@@ -14,7 +15,7 @@ use cleave_sim::workload::Workload;
 use cleavedb::testing::{SimDisk, Tuning};
 use cleavedb::{LogBackend, Options};
 
-use crate::support::{BACKENDS, in_world, open};
+use crate::support::{BACKENDS, in_world, open_with};
 
 /// Images taken at syncs, and the promises made by then. Evenly thinned out when full.
 struct Album {
@@ -78,7 +79,9 @@ fn crash_at_every_sync(seed: u64, backend: LogBackend) {
 /// Opens an image, taking up to `again` images during the open.
 fn open_and_check(image: &SimDisk, backend: LogBackend, expected: &Expected, seed: u64, again: usize) {
     let album = (again > 0).then(|| Album::start(image, Ledger::new(), again, seed));
-    let db = open(image, backend).unwrap_or_else(|error| panic!("after {:?}: {error}", expected.crash));
+    let options = Options::new().log_backend(backend).merge_operator(Arc::new(Chain));
+    let db =
+        open_with(image, options, Tuning::tiny()).unwrap_or_else(|error| panic!("after {:?}: {error}", expected.crash));
     image.clear_on_sync();
     expected.check(&db).unwrap().unwrap();
     db.close().unwrap();
