@@ -80,13 +80,16 @@ pub fn birth_of(file: FileId) -> u32 {
     u32::try_from(file.0).unwrap_or(u32::MAX)
 }
 
+/// For keys whose newest record is an operand: what it is merged with, oldest first.
+type Chains = BTreeMap<Box<[u8]>, Vec<Place>>;
+
 /// One hash keyspace.
 #[derive(Debug)]
 pub struct HashStore {
     index: HashIndex,
     /// For keys whose newest record is an operand: what it is merged with, oldest first.
     /// A map for each shard of the index, none of which is ever made anew as a whole.
-    chains: Vec<RwLock<BTreeMap<Box<[u8]>, Vec<Place>>>>,
+    chains: Vec<RwLock<Chains>>,
     undo: RwLock<BTreeMap<Box<[u8]>, Vec<Undo>>>,
     files: Mutex<BTreeMap<FileId, FileLive>>,
     /// Bytes of a record beside its key and value.
@@ -367,7 +370,7 @@ impl HashStore {
     }
 
     /// The chains of keys in the same shard.
-    fn chains_of(&self, key: &[u8]) -> &RwLock<BTreeMap<Box<[u8]>, Vec<Place>>> {
+    fn chains_of(&self, key: &[u8]) -> &RwLock<Chains> {
         &self.chains[shard_of(self.index.hash(key))]
     }
 

@@ -124,7 +124,7 @@ fn the_smallest_budget_carries_overwrites_of_several_times_as_much_in_all_kinds_
         let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
         let lists = KeyspaceOptions::new().merge_operator("chain").deltas(DeltaPlacement::Buckets);
         let lists = db.create_keyspace("lists", lists).unwrap();
-        let is_written = |number: u32, round: u32| round == 0 || (number + round) % 3 != 0;
+        let is_written = |number: u32, round: u32| round == 0 || !(number + round).is_multiple_of(3);
         let last_of = |number: u32| (0..ROUNDS).rev().find(|round| is_written(number, *round)).unwrap();
         let of = |number: u32, round: u32| value(&format!("{number} in {round} "), VALUE_BYTES);
         for round in 0..ROUNDS {
