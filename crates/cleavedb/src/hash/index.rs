@@ -29,10 +29,13 @@ pub enum Spread {
     #[default]
     Even,
     /// The bits that choose the shard.
+    #[cfg(any(test, feature = "testing"))]
     OneShard,
     /// Some more bits, so that buckets split several times before keys are apart.
+    #[cfg(any(test, feature = "testing"))]
     Deep,
     /// Nearly all: there are eight hashes, too close for a split.
+    #[cfg(any(test, feature = "testing"))]
     Few,
 }
 
@@ -40,8 +43,11 @@ impl Spread {
     fn hasher(self) -> Hasher {
         match self {
             Spread::Even => xxh3_64_with_seed,
+            #[cfg(any(test, feature = "testing"))]
             Spread::OneShard => |key, seed| xxh3_64_with_seed(key, seed) >> SHARD_BITS,
+            #[cfg(any(test, feature = "testing"))]
             Spread::Deep => |key, seed| xxh3_64_with_seed(key, seed) >> (SHARD_BITS + 6),
+            #[cfg(any(test, feature = "testing"))]
             Spread::Few => |key, seed| xxh3_64_with_seed(key, seed) & 7 << 40,
         }
     }

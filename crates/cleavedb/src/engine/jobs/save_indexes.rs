@@ -135,10 +135,8 @@ impl Core {
         let bytes = written.inspect_err(|_| guard.mark_obsolete())?;
         self.background_io.note(bytes);
         self.hash.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let until = match self.settings.tuning.canary {
-            Some(Canary::IndexSavedBeforeSync) => Seqno::ZERO,
-            _ => self.published.seqno(),
-        };
+        let syncs_first = self.settings.tuning.canary != Some(Canary::IndexSavedBeforeSync);
+        let until = if syncs_first { self.published.seqno() } else { Seqno::ZERO };
         let edit = Edit { files_added: vec![key], indexes_saved: Some((key.id, from_log)), ..Edit::default() };
         Ok(SavedIndexes { guard, until, edit, covered })
     }
