@@ -50,7 +50,7 @@ fn a_database_in_two_directories_is_refused_without_the_second_whether_it_has_ta
     let error = fail(&["check", &db, "--slow-dir", &nowhere]);
     assert!(error.contains("slow_dir must be as it was"), "{error}");
     let error = fail(&["get", &db, "a", "--slow-dir", &nowhere]);
-    assert!(error.contains(&format!("not found: directory {nowhere}")), "{error}");
+    assert!(error.contains(&format!("the directory {nowhere} is not there: mount it")), "{error}");
     assert!(!Path::new(&nowhere).exists());
     assert_eq!(run(&["get", &db, "a", "--slow-dir", &slow]), "1\n");
 }
