@@ -523,7 +523,7 @@ impl Tuning {
     /// Bytes of values that a job puts in key order in memory at most. It reads its files once for each such part, so the
     /// caches give way to it.
     pub(crate) fn sorted_bytes_max(&self) -> usize {
-        (self.memory_bytes / 8).min(SORTED_BYTES_MAX)
+        (self.memory_bytes / 16 * 5).min(SORTED_BYTES_MAX)
     }
 
     /// How many records a job notes for the survey, eight bytes each.
@@ -581,7 +581,7 @@ const SURVEYED_BYTES_EACH: u64 = 64;
 /// The lists of live records take at most this part of the memory budget: those of 11,000,000 in 256 MiB.
 const SURVEY_PART: usize = 12;
 /// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
-const SORTED_BYTES_MAX: usize = 64 << 20;
+const SORTED_BYTES_MAX: usize = 128 << 20;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;
 
