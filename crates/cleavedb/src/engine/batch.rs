@@ -77,7 +77,7 @@ impl Batch {
     }
 
     /// Adds a copy of what the database has already, or an equal value. It was accepted once, whether or not its merge operator is
-    /// there now, and whoever moves records bounds what is written together.
+    /// there now, and the job that moves records bounds what is written together.
     pub fn push_copy(&mut self, keyspace: &Arc<KeyspaceState>, kind: Kind, key: &[u8], value: &[u8]) {
         self.encode(keyspace, kind, key, value);
     }

@@ -11,7 +11,7 @@ use crate::hash::store::FileLive;
 
 /// A drop has the indexes saved anew, as if this much had been written.
 const DROPPED_BYTES: u64 = 1 << 40;
-/// So many undo entries are dropped while all wait.
+/// The keys whose undo entries are looked through while all wait.
 const TRIMMED_TOGETHER: usize = 512;
 
 impl Core {

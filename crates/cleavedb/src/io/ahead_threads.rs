@@ -33,7 +33,7 @@ enum Content {
     /// No thread has begun to read it.
     Queued(AlignedBuffer),
     Coming,
-    /// Read, with so many bytes before the end of the file.
+    /// Read, with the number of its bytes that lie before the end of the file.
     Here(AlignedBuffer, usize),
     /// Taken back, or the read failed: the reader makes the read, and meets the error.
     Missing,

@@ -22,7 +22,7 @@ use crate::sched::sync::Mutex;
 const BLOCK: u64 = BLOCK_IO_BYTES as u64;
 /// At most this much is fetched and not yet read: a read of the largest size that jobs use, and as much behind it.
 const AHEAD_BYTES_MAX: u64 = 2 << 20;
-/// At most so many pieces are: readers that pick out records announce short ones.
+/// The most pieces that are fetched and not yet read: readers that pick out records announce short ones.
 const PIECES_MAX: usize = 32;
 /// While there is memory only for less, nothing is fetched, unless less was announced or the pool is small.
 const PIECE_BYTES_MIN: u64 = 128 << 10;

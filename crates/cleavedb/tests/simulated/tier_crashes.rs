@@ -14,7 +14,7 @@ use crate::tiers::{numbered, open_at, small_logs};
 
 /// Keys that are overwritten in turn.
 const KEYS: u64 = 24;
-/// One write in so many is `Sync`.
+/// One write in this many is `Sync`.
 const SYNCED: u64 = 4;
 /// Writes while images are taken.
 const DURING: u64 = 16;

@@ -180,14 +180,13 @@ impl Manifest {
         self.len_max = bytes;
     }
 
-    /// A new file is not begun before this one has so many bytes: a little more than the state, or each edit would write all
-    /// of that.
+    /// The size in bytes below which no new file is begun: a little more than the state, or each edit would write all of that.
     pub fn len_min(&self) -> u64 {
         let state = self.state_len();
         state + state / STATE_PART
     }
 
-    /// A new file is begun before this one has more than so many bytes.
+    /// The size in bytes that a file does not exceed: a new one is begun before.
     fn begins_anew_at(&self, open: &OpenFile) -> u64 {
         self.bytes_max.max(4 * open.state_len).min(self.len_max.max(self.len_min()))
     }

@@ -97,9 +97,9 @@ pub struct Tuning {
     pub redirect_bytes_max: u64,
     /// Hash indexes are saved no sooner than after writes of this many bytes...
     pub index_save_bytes: u64,
-    /// ...and than so many times the size of these indexes.
+    /// ...and than writes of this multiple of the size of these indexes.
     pub index_save_part: u64,
-    /// Garbage of so many logs with records of hash keyspaces is always allowed.
+    /// Garbage of this number of logs with records of hash keyspaces is always allowed.
     pub hash_slack_logs: u64,
     /// What the hashes of keys in hash keyspaces share.
     pub hash_spread: Spread,

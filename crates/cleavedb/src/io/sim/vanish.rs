@@ -1,6 +1,6 @@
 //! Disks that vanish while they are in use, and come back: a cable that is pulled, a network volume that is detached. Until then
 //! every operation in the directory fails with an I/O error. What was not synced may be lost, as at a loss of power, and files that
-//! were open stay lost for whoever has them open.
+//! were open stay lost for their holders.
 //!
 //! In an image that is made meanwhile, the directory is not there, as when nothing is mounted at the place. Mappings keep their
 //! memory; what is written there never reaches the disk.
