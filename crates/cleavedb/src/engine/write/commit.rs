@@ -328,9 +328,6 @@ impl Core {
     /// Seals an index table that is not full if it keeps many bytes of hash keyspaces in the front, so that a flush lets their
     /// logs go. What waits to be flushed already will do the same.
     fn seal_before_indexed(&self, commit: &mut CommitState) {
-        if !self.keyspaces.has_hashed() {
-            return;
-        }
         let view = self.published.view();
         let is_waiting = !view.sealed.is_empty() || !view.runs.is_empty();
         let logs = || unflushed_log_bytes(&view, self.work.flushed());
