@@ -116,10 +116,10 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
         assert_eq!(loaded.answer("wrong"), "", "{width} wide");
         for chart in CHARTS {
             let charts = loaded.dom.matches(&format!("aria-label=\"{chart}\"")).count();
-            assert_eq!(charts, 2, "{chart}, once for each workload");
+            assert!(charts >= 2, "{chart}, once for each workload, and for those of the paper: {charts}");
         }
         assert!(loaded.dom.contains("cleave: peak"), "space at its peak");
-        assert!(loaded.dom.contains("waits for the bypass") && loaded.dom.contains("How to reproduce"));
+        assert!(loaded.dom.contains("waits for a key-value device") && loaded.dom.contains("How to reproduce"));
     }
 }
 
