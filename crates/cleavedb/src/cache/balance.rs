@@ -1,8 +1,8 @@
 //! Divides memory between the caches by the marginal benefit of each: the operand cache gets a share of all, and the value
 //! cache one of what is left for it and the block cache. All remember their
 //! recent evictions ([`Ghosts`](crate::cache::ghosts::Ghosts)); a lookup of an evicted entry is a read that more memory
-//! would have saved, and a read costs about the same for a block as for a value. So a boundary moves in small steps
-//! towards the side with more such lookups per byte, unless the two are similar.
+//! would have saved, and the reads of each cache are timed. So a boundary moves in small steps
+//! towards the side that would save more time per byte, unless the two are similar.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

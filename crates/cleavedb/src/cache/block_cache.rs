@@ -224,6 +224,11 @@ impl BlockCache {
         self.blocks.iter().map(CachedBlocks::misses).sum()
     }
 
+    /// Reads a block that is not cached, and measures it.
+    pub fn timed<T>(&self, pool: PriorityPool, read: impl FnOnce() -> T) -> T {
+        self.ghosts[pool as usize].timed(read)
+    }
+
     /// The demand for more memory.
     pub fn demand(&self) -> Demand {
         self.ghosts.iter().map(|ghosts| ghosts.demand()).fold(Demand::default(), Demand::plus)

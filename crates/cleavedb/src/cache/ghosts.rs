@@ -14,6 +14,7 @@ use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{Lifecycle, Weighter};
 
 use crate::cache::weight::{BytesHeld, Hashing};
+use crate::sched::clock::now;
 
 const SLOTS: usize = 4096;
 /// How far a boundary moves at once, in parts.
@@ -23,12 +24,19 @@ const HITS_MIN: u64 = 64;
 /// The demand of one must be at least this percentage of the other's for the boundary to move.
 const LEAD_PERCENT: u128 = 125;
 
+/// Time of a read before one was measured, in nanoseconds.
+const READ_NANOS_AT_FIRST: u64 = 100_000;
+/// A new measurement counts for this part of the mean.
+const READ_PART: u64 = 64;
+
 /// The hashes of recently evicted entries.
 pub struct Ghosts {
     slots: Box<[AtomicU64]>,
     evicted: AtomicU64,
     evicted_bytes: AtomicU64,
     hits: AtomicU64,
+    /// Mean time of the reads after misses.
+    read_nanos: AtomicU64,
 }
 
 /// How much a cache would benefit from more memory.
@@ -38,23 +46,32 @@ pub struct Demand {
     pub hits: u64,
     /// Bytes of the remembered evictions.
     pub bytes: u64,
+    /// Time of a read after a miss, in nanoseconds.
+    pub read_nanos: u64,
 }
 
 impl Demand {
+    /// Time that this much more memory would have saved, in nanoseconds.
+    fn nanos(self) -> u64 {
+        self.hits.saturating_mul(self.read_nanos)
+    }
+
     /// The sum of both.
     pub fn plus(self, other: Demand) -> Demand {
-        Demand { hits: self.hits + other.hits, bytes: self.bytes + other.bytes }
+        let hits = self.hits + other.hits;
+        let nanos = self.nanos().saturating_add(other.nanos());
+        Demand { hits, bytes: self.bytes + other.bytes, read_nanos: nanos / hits.max(1) }
     }
 }
 
-/// The parts that the first of two sharers gets from now on: the boundary moves a small step towards the one with more
-/// ghost hits per byte. `None` if there are too few hits to decide.
+/// The parts that the first of two sharers gets from now on: the boundary moves a small step towards the one that would save
+/// more time per byte. `None` if there are too few hits to decide.
 pub fn next_parts(now: u32, others: Demand, own: Demand, allowed: RangeInclusive<u32>) -> Option<u32> {
     if others.hits + own.hits < HITS_MIN {
         return None;
     }
-    // Hits per byte, compared without a division.
-    let rate = |of: Demand, other: Demand| u128::from(of.hits) * u128::from(other.bytes.max(1));
+    // Time per byte, compared without a division.
+    let rate = |of: Demand, other: Demand| u128::from(of.nanos()) * u128::from(other.bytes.max(1));
     let (for_others, for_own) = (rate(others, own), rate(own, others));
     let next = match () {
         () if for_own * 100 > for_others * LEAD_PERCENT => now + STEP,
@@ -67,7 +84,14 @@ pub fn next_parts(now: u32, others: Demand, own: Demand, allowed: RangeInclusive
 impl Default for Ghosts {
     fn default() -> Ghosts {
         let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-        Ghosts { slots, evicted: AtomicU64::new(0), evicted_bytes: AtomicU64::new(0), hits: AtomicU64::new(0) }
+        let read_nanos = AtomicU64::new(READ_NANOS_AT_FIRST);
+        Ghosts {
+            slots,
+            evicted: AtomicU64::new(0),
+            evicted_bytes: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            read_nanos,
+        }
     }
 }
 
@@ -89,11 +113,23 @@ impl Ghosts {
         }
     }
 
+    /// Reads what a lookup has missed, and measures it.
+    pub fn timed<T>(&self, read: impl FnOnce() -> T) -> T {
+        let begun = now();
+        let done = read();
+        let nanos = u64::try_from((now() - begun).as_nanos()).unwrap_or(u64::MAX);
+        let mean = self.read_nanos.load(Ordering::Relaxed);
+        // Measurements that get lost between threads do not matter.
+        self.read_nanos.store(mean - mean / READ_PART + nanos / READ_PART, Ordering::Relaxed);
+        done
+    }
+
     /// The demand since [`reset_demand`](Ghosts::reset_demand).
     pub fn demand(&self) -> Demand {
         let evicted = self.evicted.load(Ordering::Relaxed);
         let typical = self.evicted_bytes.load(Ordering::Relaxed) / evicted.max(1);
-        Demand { hits: self.hits.load(Ordering::Relaxed), bytes: evicted.min(SLOTS as u64) * typical }
+        let read_nanos = self.read_nanos.load(Ordering::Relaxed);
+        Demand { hits: self.hits.load(Ordering::Relaxed), bytes: evicted.min(SLOTS as u64) * typical, read_nanos }
     }
 
     /// Resets the counts; the remembered evictions are kept.
@@ -150,18 +186,33 @@ mod tests {
     #[test]
     fn a_recently_evicted_entry_counts_once_and_one_evicted_long_ago_does_not() {
         let ghosts = Ghosts::default();
-        assert_eq!(ghosts.demand(), Demand::default());
+        let of = |hits, bytes| Demand { hits, bytes, read_nanos: READ_NANOS_AT_FIRST };
+        assert_eq!(ghosts.demand(), of(0, 0));
         (0..100_u64).for_each(|key| ghosts.note_eviction(&key, 1000));
         for _ in 0..2 {
             (50..150_u64).for_each(|key| ghosts.note_miss(&key));
         }
-        let Demand { hits, bytes } = ghosts.demand();
+        let Demand { hits, bytes, .. } = ghosts.demand();
         // Some hashes have overwritten others.
         assert!((45..=50).contains(&hits) && bytes == 100_000, "{hits} hits, {bytes} B");
         ghosts.reset_demand();
         (1000..100_000_u64).for_each(|key| ghosts.note_eviction(&key, 1000));
         (0..50_u64).for_each(|key| ghosts.note_miss(&key));
-        assert_eq!(ghosts.demand(), Demand { hits: 0, bytes: SLOTS as u64 * 1000 });
+        assert_eq!(ghosts.demand(), of(0, SLOTS as u64 * 1000));
+    }
+
+    #[test]
+    fn memory_moves_to_the_cache_whose_reads_take_longer() {
+        let demand = |read_nanos| Demand { hits: 500, bytes: 4000, read_nanos };
+        let next = |others, own| next_parts(8, demand(others), demand(own), 2..=48);
+        assert_eq!([next(10_000, 100_000), next(100_000, 10_000), next(5, 5)], [Some(10), Some(6), Some(8)]);
+        // Both together take as long as each of their hits.
+        let both = Demand { hits: 100, bytes: 1, read_nanos: 10 }.plus(Demand { hits: 300, bytes: 2, read_nanos: 30 });
+        assert_eq!(both, Demand { hits: 400, bytes: 3, read_nanos: 25 });
+        // The mean follows the reads.
+        let ghosts = Ghosts::default();
+        (0..1000).for_each(|_| ghosts.timed(|| ()));
+        assert!(ghosts.demand().read_nanos < READ_NANOS_AT_FIRST / 10);
     }
 
     #[test]
@@ -190,7 +241,7 @@ mod tests {
             (8, (1 << 40, 1 << 50), (1, 1 << 50), Some(6)),
         ];
         for (now, blocks, values, then) in cases {
-            let demand = |(hits, bytes)| Demand { hits, bytes };
+            let demand = |(hits, bytes)| Demand { hits, bytes, read_nanos: 1 };
             assert_eq!(
                 next_parts(now, demand(blocks), demand(values), VALUES_MIN..=VALUES_MAX),
                 then,

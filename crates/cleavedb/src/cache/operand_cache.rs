@@ -554,7 +554,7 @@ mod tests {
             }
         }
         assert!(before == held(&|_| true) && before > 140, "{before}");
-        assert_eq!(cache.demand(), Demand::default());
+        assert_eq!((cache.demand().hits, cache.demand().bytes), (0, 0));
         cache.replace(b"absent", list(1, 0, &[]));
         assert!(!cache.holds(b"absent"));
         // Others need the room, and are read.

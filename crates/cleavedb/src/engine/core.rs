@@ -1,5 +1,6 @@
 //! The engine behind the handles: what all paths share. The paths themselves are in the files named after them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +75,9 @@ pub(crate) struct Core {
     pub fast: FastTier,
     /// Files may lie where they do not belong.
     pub has_misplaced: AtomicBool,
+    /// Where files that have moved still lie for readers that hold them. A file does not return there before that one is
+    /// gone, or its deletion would hit the wrong one.
+    pub former_places: Mutex<BTreeSet<PathBuf>>,
     pub upkeep: Mutex<UpkeepMemory>,
     pub placement: Box<dyn Placement>,
     pub counters: Counters,
@@ -152,6 +156,7 @@ impl Core {
             reserve: parts.reserve,
             fast: parts.fast,
             has_misplaced: AtomicBool::new(true),
+            former_places: Mutex::default(),
             upkeep: Mutex::default(),
             placement,
             counters: Counters::default(),

@@ -12,9 +12,6 @@ use crate::format::references::FileReferences;
 use crate::format::values::ValuePlace;
 use crate::values::files::{Entry, ValueFile, ValueFiles};
 
-/// The caches borrow at most this much of the memory for jobs while no job runs.
-const LENT_BYTES_MAX: usize = 32 << 20;
-
 /// Estimated memory of a value file or a redirect table: the open file, its path and its handle, and an entry of the
 /// list.
 const VALUE_FILE_BYTES: usize = size_of::<ValueFile>() + size_of::<(FileId, Entry)>() + 256;
@@ -28,29 +25,37 @@ fn value_list_bytes(values: &ValueFiles) -> usize {
 }
 
 impl Core {
-    /// Counts a run of `bytes` that is being built.
+    /// Counts a run of `bytes` that is to be built, for which the caches give way.
     pub fn hold_merging(&self, bytes: usize) -> Counted {
-        self.memory.merging.hold(bytes)
+        let held = self.memory.merging.hold(bytes);
+        self.fit_cache();
+        held
     }
 
-    /// Gives the caches the memory that front, log buffers, table readers, keyspaces and staged values do not use, and while no job
-    /// runs part of the memory for jobs. Called after one of these has changed.
+    /// Gives the caches the memory that front, runs being built, log buffers, table readers, keyspaces and staged values do not
+    /// use, and while no job runs most of the memory for jobs. Called after one of these has changed.
     pub fn fit_cache(&self) {
         let tuning = &self.settings.tuning;
         let view = self.published.view();
         // The active index table counts with its full size.
         let front = view.waiting_bytes() + tuning.index_table_bytes;
-        let jobs = tuning.merging_bytes() + tuning.job_bytes;
-        // While no job runs, the caches borrow half of this memory. They do not borrow all of it, because memory
-        // fragmented by many small blocks cannot be reused completely for large buffers.
-        let lent = if self.work.is_active() { 0 } else { (jobs / 2).min(LENT_BYTES_MAX) };
+        let (merging, staged) = (self.memory.merging.get(), self.memory.staging.get());
+        // What is set apart for jobs, of which values are staged unless a compaction needs it. While no job runs the caches
+        // borrow most of it, but not all, because memory fragmented by many small blocks cannot be reused completely for
+        // large buffers.
+        let jobs = match (self.work.is_compacting(), self.work.is_active()) {
+            (true, _) => tuning.job_bytes + staged,
+            (false, true) => tuning.job_bytes.max(tuning.job_bytes / 2 + staged),
+            (false, false) => tuning.job_bytes / 4 + staged,
+        };
+        let lent = tuning.job_bytes.saturating_sub(jobs);
         let logs = self.logs.buffer_bytes(tuning);
         let lists = self.readers.resident.get()
             + self.keyspaces.bytes()
             + value_list_bytes(&view.values)
             + view.directory.memory_bytes()
             + self.keyspaces.index_bytes();
-        let others = logs + jobs - lent + front + lists + self.memory.staging.get();
+        let others = logs + merging + jobs + front + lists;
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;

@@ -151,6 +151,7 @@ pub(crate) struct Work {
     flushed: AtomicU64,
     /// Jobs that use memory ran within the last second.
     active: AtomicBool,
+    compacting: AtomicBool,
     /// Figures of the garbage in separated values.
     pub space: Space,
     pub threads: Mutex<Vec<JoinHandle>>,
@@ -498,6 +499,17 @@ impl Work {
     /// Sets [`is_active`](Work::is_active); true if it has changed.
     pub fn set_active(&self, active: bool) -> bool {
         self.active.swap(active, Ordering::Relaxed) != active
+    }
+
+    /// True if compactions run, which take most of the memory for jobs.
+    pub fn is_compacting(&self) -> bool {
+        self.compacting.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether they do, after jobs have begun or ended; true if it has changed.
+    pub fn note_compacting(&self, state: &WorkState) -> bool {
+        let compacting = state.compacting_threads() > 0;
+        self.compacting.swap(compacting, Ordering::Relaxed) != compacting
     }
 
     /// Notes that all versions up to `seqno` are in tables.

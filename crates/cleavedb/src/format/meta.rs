@@ -46,6 +46,11 @@ impl TableMeta {
         FileKey { kind: FileKind::Table, id: self.id, dir }
     }
 
+    /// Addresses stand in place of most values.
+    pub fn holds_addresses(&self) -> bool {
+        2 * self.addresses > self.entries
+    }
+
     /// The description of a file of `size` bytes with these properties.
     /// The metadata of a file of `size` bytes with these properties.
     pub fn new(id: FileId, size: u64, properties: &Properties) -> TableMeta {

@@ -14,17 +14,15 @@ use crate::base::versions::VersionSource;
 use crate::base::{Error, FileId, KeyspaceId, Result, split_key};
 use crate::format::compression::Compression;
 use crate::format::meta::TableMeta;
-use crate::io::Storage;
+use crate::io::{Access, Storage};
 
 /// Where tables go and how they are written.
 pub struct TableSink<'a> {
     /// Holds the files.
     pub storage: &'a dyn Storage,
-    /// Maps a table number to its path.
-    pub path_of: &'a dyn Fn(FileId) -> PathBuf,
-    /// Allocates a number that no file has had.
-    pub next_file: &'a dyn Fn() -> Result<FileId>,
-    /// Block size, filter bits and default compression.
+    /// Allocates a number that no file has had, and decides where its table lies.
+    pub next_table: &'a dyn Fn() -> Result<NewTable>,
+    /// Block size, filter bits and default compression; the access is that of each table.
     pub options: TableOptions,
     /// The compression of a keyspace, if it differs from the default.
     pub compression: &'a dyn Fn(KeyspaceId) -> Option<Compression>,
@@ -35,6 +33,16 @@ pub struct TableSink<'a> {
     /// Asked before more is written, with about the most bytes that all tables then have without their ends (properties,
     /// footer); its error ends the call.
     pub limit: &'a dyn Fn(u64) -> Result<()>,
+}
+
+/// A table that is to be written.
+pub struct NewTable {
+    /// Its number.
+    pub id: FileId,
+    /// Its path.
+    pub path: PathBuf,
+    /// How its file is written.
+    pub access: Access,
 }
 
 /// Writes all of `source` and of `ranges`, both in order; writes no file if both are empty.
@@ -138,9 +146,9 @@ impl TableWriter<'_> {
         }
         let opened = self.open.is_none();
         if opened {
-            let id = (self.sink.next_file)()?;
-            let path = (self.sink.path_of)(id);
-            self.open = Some(TableBuilder::create(self.sink.storage, &path, id, self.sink.options)?);
+            let NewTable { id, path, access } = (self.sink.next_table)()?;
+            let options = TableOptions { access, ..self.sink.options };
+            self.open = Some(TableBuilder::create(self.sink.storage, &path, id, options)?);
             self.created.push(path);
         }
         if let (Some(builder), true) = (&mut self.open, new_keyspace || opened) {

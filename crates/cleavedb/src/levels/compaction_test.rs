@@ -64,8 +64,10 @@ fn write_with(
     let next = Cell::new(100);
     let sink = TableSink {
         storage: disk,
-        path_of: &path_of,
-        next_file: &|| Ok(FileId(next.replace(next.get() + 1))),
+        next_table: &|| {
+            let id = FileId(next.replace(next.get() + 1));
+            Ok(NewTable { id, path: path_of(id), access: Access::Buffered })
+        },
         options: TableOptions { block_size: 512, ..TableOptions::default() },
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),
         target_bytes: 8 << 10,

@@ -236,7 +236,7 @@ impl Table {
 
     /// The priority pool of its data blocks.
     pub(super) fn pool(&self) -> PriorityPool {
-        if 2 * self.meta.addresses > self.meta.entries { PriorityPool::Keys } else { PriorityPool::Values }
+        if self.meta.holds_addresses() { PriorityPool::Keys } else { PriorityPool::Values }
     }
 
     /// The block, if it is cached.
@@ -249,7 +249,10 @@ impl Table {
         if let Some(block) = self.readers.cache.get_from(pool, self.meta.id, handle.offset) {
             return Ok(block);
         }
-        let sealed = self.read_sealed(handle)?;
+        let sealed = match fill_cache {
+            true => self.readers.cache.timed(pool, || self.read_sealed(handle))?,
+            false => self.read_sealed(handle)?,
+        };
         let block = self.unseal(handle, sealed, self.gauge(fill_cache))?;
         if fill_cache {
             self.keep(handle, pool, &block);

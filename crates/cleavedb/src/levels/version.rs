@@ -174,6 +174,20 @@ impl Version {
         &self.levels
     }
 
+    /// The tables of all levels in which addresses stand in place of most values: bytes of these, and whether they hold most of
+    /// all versions. O(tables).
+    pub fn tables_of_addresses(&self) -> (u64, bool) {
+        let metas = self.levels.iter().flat_map(|level| level.tables.iter()).map(|table| table.meta());
+        let (mut bytes, mut entries, mut others) = (0, 0, 0);
+        for meta in metas {
+            match meta.holds_addresses() {
+                true => (bytes, entries) = (bytes + meta.size, entries + meta.entries),
+                false => others += meta.entries,
+            }
+        }
+        (bytes, entries > others)
+    }
+
     /// The tables whose key range covers `key`, those with newer versions first. O(HL0 + levels * log tables).
     pub fn tables_for_key<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
         let hl0 = self.levels[0].tables.iter().filter(move |table| table.meta().spans(key));

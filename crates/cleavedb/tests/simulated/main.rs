@@ -35,6 +35,7 @@ mod tiers;
 mod moved_files;
 mod fast_budget;
 mod tier_failures;
+mod tier_tables;
 mod tier_crashes;
 mod tier_checkpoints;
 mod kept;

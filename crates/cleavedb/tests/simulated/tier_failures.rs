@@ -153,7 +153,9 @@ fn a_fast_disk_that_fails_stops_writes_and_everything_is_still_read() {
 fn a_fast_disk_that_cannot_be_read_fails_reads_of_what_lies_there_alone() {
     in_world(3, || {
         let disk = SimDisk::new();
-        let (tuning, budget) = small_logs(Tuning::tiny());
+        // Values lie in tables, on the slow tier: tables of addresses are on the fast one.
+        let (mut tuning, budget) = small_logs(Tuning::tiny());
+        tuning.separation_bytes = usize::MAX;
         let options = Options::new().slow_dir("/slow").fast_bytes(budget).log_backend(LogBackend::Plain);
         let numbers = AtomicU64::new(0);
         on_both_tiers(&disk, &options, &tuning, &numbers).unwrap().close().unwrap();

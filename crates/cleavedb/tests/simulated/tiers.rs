@@ -383,7 +383,7 @@ fn the_fast_tier_never_exceeds_its_budget_whatever_is_written() {
 }
 
 #[test]
-fn hl0_is_on_the_fast_tier_and_levels_below_on_the_slow_one() {
+fn hl0_is_on_the_fast_tier_and_values_of_levels_below_on_the_slow_one() {
     in_world(5, || {
         let disk = SimDisk::new();
         let db = open_at(&disk, Options::new().slow_dir("/slow"), Tuning::tiny()).unwrap();

@@ -116,7 +116,7 @@ impl Core {
             DirectoryStats { path, tier, is_declared, files, bytes, checkpoint_bytes }
         };
         let directories = self.dirs.all().map(directory).collect();
-        let misplaced: BTreeSet<FileKey> = self.misplaced_files(view).into_iter().collect();
+        let misplaced: BTreeSet<FileKey> = self.misplaced_files(view).into_iter().map(|(file, _)| file).collect();
         let (files_to_move, bytes_to_move) = sums(&|file| misplaced.contains(file));
         let manifest = self.manifest.lock();
         let is_known = |id: FileId| manifest.state().files.get(&id).is_some_and(|file| file.dir == DirId::HOME);

@@ -31,7 +31,9 @@ impl Core {
                 _ => self.work.wait_for_progress(&mut state),
             }
         };
+        self.work.note_compacting(&state);
         drop(state);
+        self.fit_cache();
         let result = self.run_for_caller(job.clone(), number).map_err(|error| self.on_tier(error));
         let is_unreadable =
             |error: &Error| unreadable(error).is_some_and(|path| !job.unreadable_inputs(self, path).is_empty());
@@ -44,7 +46,9 @@ impl Core {
             self.clear_shortages(&mut state, &job.profile());
         }
         state.end(number, &result, now());
+        self.work.note_compacting(&state);
         drop(state);
+        self.fit_cache();
         self.update_pace();
         self.work.wake_all();
         result.map(|()| true)

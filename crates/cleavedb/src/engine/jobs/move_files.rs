@@ -5,7 +5,7 @@
 //! The copy is synced before the edit that makes it the file; the old one is removed after its last reader. A crash before
 //! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::tuning::tiers::{FastFill, FastLog, home_of, kept_on_fast, to_demote};
+use crate::engine::tuning::tiers::{FastFill, FastLog, to_demote};
 use crate::engine::view::{Sources, View};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
-use crate::format::values::{EXTENT_ALIGN, Temperature, ValuePlace};
+use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::front::log::LogFile;
 use crate::io::copy::copy_file;
 use crate::io::file_guard::FileGuard;
@@ -58,7 +58,7 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         let mut logs = core.fast_logs(&core.published.view());
         logs.retain(|log| {
             let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
-            !is_claimed && !core.is_name_foreign(log.key, to) && !state.quarantined.contains(&log.key.id)
+            !is_claimed && !core.is_name_taken(log.key, to) && !state.quarantined.contains(&log.key.id)
         });
         let moved = |log: FastLog| MovedFile { key: log.key, parts: whole(log.bytes) };
         let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(moved).collect();
@@ -88,15 +88,13 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     if !files.is_empty() {
         core.has_misplaced.store(true, Ordering::Release);
     }
-    let slow = core.dirs.slow_id();
     let is_free = |file: FileKey| {
         let is_quarantined = state.quarantined.contains(&file.id);
         !is_quarantined && !state.is_claimed(&Claims(vec![claim_of(file)]))
     };
     let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
-    for key in files.into_iter().filter(|file| is_free(*file)) {
-        let destination = home_of(key, slow);
-        if core.is_name_foreign(key, destination) {
+    for (key, destination) in files.into_iter().filter(|(file, _)| is_free(*file)) {
+        if core.is_name_taken(key, destination) {
             continue;
         }
         let Some(parts) = core.parts_to_move(&view, key) else { continue };
@@ -104,8 +102,7 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         if bytes > 0 && bytes + file.bytes() > core.settings.tuning.log_bytes / TOGETHER_PART {
             break;
         }
-        // Where there is no room, flushes need what there is.
-        let room = core.storage.free_bytes(core.dirs.of(destination)) / 2;
+        let room = core.room_in(&view, key.kind, destination);
         if bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
             continue;
         }
@@ -161,64 +158,9 @@ impl Core {
         logs
     }
 
-    /// Files that lie where they do not belong, oldest first. O(files).
-    pub fn misplaced_files(&self, view: &View) -> Vec<FileKey> {
-        // HL0 is on the fast tier as long as that has room.
-        let first = usize::from(self.dirs.are_apart() && !self.fast_fill().wants_room());
-        let levels = view.version.levels().iter().enumerate();
-        let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table.key())));
-        let tables = tables.filter(|(level, table)| *level >= first || table.dir != DirId::HOME);
-        let segments = view.version.segments().iter().map(|segment| segment.key());
-        let tables = tables.map(|(_, table)| table).chain(segments);
-        let kept = self.files_kept_on_fast(view);
-        let values = view.values.stored.values().map(|stored| stored.key()).filter(|file| !kept.contains(&file.id));
-        let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values).chain(self.saved_indexes());
-        let mut files: Vec<_> = files.filter(|file| home_of(*file, self.dirs.slow_id()) != file.dir).collect();
-        files.sort_by_key(|file| file.id);
-        files
-    }
-
     /// The file in which the indexes of hash keyspaces are saved.
     pub fn saved_indexes(&self) -> Option<FileKey> {
         self.hash.saved.lock().as_ref().map(|saved| saved.key())
-    }
-
-    /// The files of redirect tables and of values that are read on the fast tier, newest first, with the bytes of each. O(value
-    /// files).
-    pub fn fast_kept(&self, view: &View) -> Vec<(FileId, u64)> {
-        if !self.dirs.are_apart() {
-            return Vec::new();
-        }
-        let files = view.values.stored.values().map(|stored| stored.key()).filter(|file| file.dir == DirId::HOME);
-        let files: Vec<FileKey> = files.filter(|file| file.kind != FileKind::Log).collect();
-        let mut others = BTreeSet::new();
-        for place in view.values.state.places.values() {
-            if let ValuePlace::Extent { segment, temperature, .. } = place
-                && *temperature != Temperature::Read
-            {
-                others.insert(*segment);
-            }
-        }
-        let kept = files.iter().rev().filter(|file| !others.contains(&file.id));
-        kept.map(|file| (file.id, self.fast.bytes_of(Occupant::File(file.id)))).collect()
-    }
-
-    /// Those that stay there.
-    fn files_kept_on_fast(&self, view: &View) -> BTreeSet<FileId> {
-        let kept = self.fast_kept(view);
-        let sizes: Vec<u64> = kept.iter().map(|(_, bytes)| *bytes).collect();
-        let count = kept_on_fast(self.fast_fill(), &sizes);
-        kept.into_iter().take(count).map(|(file, _)| file).collect()
-    }
-
-    /// Bytes of redirect tables or values that are read that may be made on the fast tier, when `leaving` bytes of those there
-    /// go and `coming` bytes are not there yet. O(value files).
-    pub fn room_for_kept(&self, coming: u64, leaving: u64) -> u64 {
-        if !self.dirs.are_apart() {
-            return 0;
-        }
-        let kept: u64 = self.fast_kept(&self.published.view()).iter().map(|(_, bytes)| bytes).sum();
-        self.fast_fill().room_for_kept(kept.saturating_sub(leaving) + coming)
     }
 
     /// The log that may still be written: the newest, unless recovery left it and none was taken since.
@@ -361,6 +303,9 @@ impl MoveFiles {
     }
 
     fn run(&self, core: &Core) -> Result<Outcome<'_>> {
+        if !self.claim_room(core) {
+            return Ok(Outcome::nothing());
+        }
         core.note_made_in(self.to);
         let written: u64 = self.files.iter().map(MovedFile::bytes).sum();
         if self.makes_room {
@@ -390,6 +335,8 @@ impl MoveFiles {
         let into = kept.clone();
         let indexes = Arc::new(Mutex::new(None));
         let arrived = indexes.clone();
+        let former: Vec<_> = self.files.iter().map(|file| core.dirs.path(file.key)).collect();
+        core.former_places.lock().extend(former.iter().cloned());
         let change = move |sources: &mut Sources| {
             let kept = self.replace(sources, copied, &mut arrived.lock());
             *into.lock() = kept;
@@ -409,11 +356,25 @@ impl MoveFiles {
                     kept.into_values().flatten().for_each(|dead| core.pending_deletions.add(Obsolete::Range(dead)));
                 }
                 // After any other error the manifest may reference them.
-                Err(error) if error.is_transient() => self.remove_copies(core, |_| true),
+                Err(error) if error.is_transient() => {
+                    core.former_places.lock().retain(|path| !former.contains(path));
+                    self.remove_copies(core, |_| true);
+                }
                 Err(_) => {}
             }
             installed
         }))
+    }
+
+    /// Claims the space of the copies if they are on the fast tier; false if it has no room for them any more.
+    fn claim_room(&self, core: &Core) -> bool {
+        if self.to != DirId::HOME {
+            return true;
+        }
+        let refused = self.files.iter().position(|file| !core.fast.claim(Occupant::File(file.key.id), file.bytes()));
+        let claimed = &self.files[..refused.unwrap_or_default()];
+        claimed.iter().for_each(|file| core.fast.release(Occupant::File(file.key.id)));
+        refused.is_none()
     }
 
     fn copy_all(&self, core: &Core) -> Result<Vec<Arrived>> {
@@ -432,8 +393,7 @@ impl MoveFiles {
 
     fn remove_copies(&self, core: &Core, is_left: impl Fn(FileId) -> bool) {
         for file in self.files.iter().filter(|file| is_left(file.key.id)) {
-            // One that cannot be removed is removed by the next open.
-            let _ = core.storage.remove(&core.dirs.path(self.moved(file.key)));
+            core.remove_file(&core.dirs.path(self.moved(file.key)));
         }
     }
 }
@@ -515,9 +475,11 @@ impl Core {
         }
     }
 
-    /// A file that the database has not made has the name that this one would get.
-    fn is_name_foreign(&self, file: FileKey, to: DirId) -> bool {
-        !self.unknown_files.is_empty() && self.unknown_files.contains(&self.dirs.path(FileKey { dir: to, ..file }))
+    /// The name that a file would get is that of one that the database has not made, or that readers still hold.
+    fn is_name_taken(&self, file: FileKey, to: DirId) -> bool {
+        let path = || self.dirs.path(FileKey { dir: to, ..file });
+        !self.unknown_files.is_empty() && self.unknown_files.contains(&path())
+            || self.former_places.lock().contains(&path())
     }
 
     /// What is read in place of a file once its copy is the file.

@@ -72,7 +72,11 @@ impl Core {
             Offer::Begin(job) => {
                 let number = state.begin(job.profile(), Owner::Background);
                 state.enter(number, worker);
+                let changed = self.work.note_compacting(&state);
                 drop(state);
+                if changed {
+                    self.fit_cache();
+                }
                 self.run_begun(&job, number, worker);
                 number
             }
@@ -185,6 +189,7 @@ impl Core {
         let mut state = self.work.lock();
         state.quarantined.extend(quarantined);
         let ended = state.end(number, &result, now());
+        self.work.note_compacting(&state);
         self.fit_cache();
         self.update_pace();
         self.note_shortage(&mut state, &ended.profile, number, result);

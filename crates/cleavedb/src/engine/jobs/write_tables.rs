@@ -1,16 +1,17 @@
 //! Writing tables, shared by flushes, compactions and ingests, and the cleanup of tables whose edit fails.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::tombstones::Fragment;
 use crate::base::versions::VersionSource;
-use crate::base::{DirId, Error, FileKey, FileKind, Result, Tier};
+use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Tier};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
 use crate::levels::builder::TableOptions;
-use crate::levels::compaction::{TableSink, write_tables};
+use crate::levels::compaction::{NewTable, TableSink, write_tables};
 use crate::levels::table::Table;
 
 /// A flush claims this part more than it is expected to write, and this many bytes: for filters, indexes and footers.
@@ -21,6 +22,9 @@ const HL0_SPARE_BYTES: u64 = 256 << 10;
 fn with_spare(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / HL0_SPARE_PART + HL0_SPARE_BYTES)
 }
+
+/// A table of a level below claims this part more than the size at which it is cut, and as many bytes as a flush.
+const TABLE_SPARE_PART: u64 = 8;
 
 /// Where a flush writes its tables.
 pub(crate) struct Hl0Place<'a> {
@@ -66,6 +70,17 @@ impl<'a> Hl0Place<'a> {
 }
 
 impl Core {
+    /// Claims the fast tier's space for a table of a level below HL0 that is cut at `target_bytes`; false if it belongs
+    /// elsewhere. O(tables).
+    fn claim_for_table(&self, id: FileId, target_bytes: u64) -> bool {
+        if !self.dirs.are_apart() {
+            return false;
+        }
+        let bytes = target_bytes.saturating_add(target_bytes / TABLE_SPARE_PART + HL0_SPARE_BYTES);
+        let (tables, are_most) = self.published.view().version.tables_of_addresses();
+        are_most && self.fast_fill().has_room_for_table(tables, bytes) && self.fast.claim(Occupant::File(id), bytes)
+    }
+
     /// The tier for tables of HL0 of about `bytes`.
     pub fn tier_of_hl0(&self, bytes: u64) -> Tier {
         let has_room = self.dirs.are_apart() && self.fast_fill().has_room_for_hl0(with_spare(bytes));
@@ -97,7 +112,8 @@ impl Core {
         self.write_tables_in(source, ranges, (0, u64::MAX), place)
     }
 
-    /// As [`write_hl0`](Core::write_hl0), to tables of a level below, cut at `target_bytes`.
+    /// As [`write_hl0`](Core::write_hl0), to tables of a level below, cut at `target_bytes`. Each lies on the fast tier if that
+    /// keeps tables and has room for it.
     pub fn write_tables<E: From<Error>>(
         &self,
         source: &mut dyn VersionSource<Error = E>,
@@ -116,20 +132,28 @@ impl Core {
         place: &Hl0Place<'_>,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
-        let dir = place.dir();
-        self.note_made_in(dir);
-        let path_of = |id| self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
+        let on_fast = RefCell::new(BTreeSet::new());
+        let dir_of = |id: FileId| if on_fast.borrow().contains(&id) { DirId::HOME } else { place.dir() };
+        let next_table = || {
+            let id = self.new_file_id()?;
+            if level > 0 && self.claim_for_table(id, target_bytes) {
+                on_fast.borrow_mut().insert(id);
+            }
+            let dir = dir_of(id);
+            self.note_made_in(dir);
+            let path = self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
+            Ok(NewTable { id, path, access: self.readers.access_in(dir) })
+        };
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
             storage: &*self.storage,
-            path_of: &path_of,
-            next_file: &|| self.new_file_id(),
+            next_table: &next_table,
             options: TableOptions {
                 block_size: settings.block_size,
                 filter_bits: settings.filter_bits,
                 compression: settings.compression_at(level),
                 write_bytes: settings.tuning.write_bytes,
-                access: self.readers.access_in(dir),
+                access: self.readers.access_in(place.dir()),
             },
             compression: &|keyspace| self.keyspaces.compression(keyspace),
             target_bytes,
@@ -140,19 +164,29 @@ impl Core {
         let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
         let metas = write_tables(source, ranges, &sink);
         drop(held);
-        let metas = metas?;
+        let metas = metas.inspect_err(|_| {
+            // They were removed with the error.
+            on_fast.borrow().iter().for_each(|id| self.fast.release(Occupant::File(*id)));
+        })?;
         if place.claimed.is_some() {
             self.fast.settle(Occupant::FlushedTables, metas.iter().map(|meta| (meta.id, meta.size)));
+        }
+        for meta in metas.iter().filter(|meta| on_fast.borrow().contains(&meta.id)) {
+            self.fast.note(Occupant::File(meta.id), meta.size);
         }
         if metas.is_empty() {
             return Ok(Vec::new());
         }
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let paths: Vec<_> = metas.iter().map(|meta| path_of(meta.id)).collect();
-        let synced = self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(dir))));
+        let keys: Vec<FileKey> = metas.iter().map(|meta| meta.key(dir_of(meta.id))).collect();
+        let paths: Vec<_> = keys.iter().map(|key| self.dirs.path(*key)).collect();
+        let dirs: BTreeSet<DirId> = keys.iter().map(|key| key.dir).collect();
+        let sync = |dir: DirId| self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(dir))));
+        let synced = dirs.into_iter().try_for_each(sync);
         let opened: Result<Vec<_>> = synced.and_then(|()| {
-            metas.into_iter().map(|meta| Table::open(&self.readers, self.guard(meta.key(dir)), meta)).collect()
+            let tables = metas.into_iter().zip(keys);
+            tables.map(|(meta, key)| Table::open(&self.readers, self.guard(key), meta)).collect()
         });
         // Nothing references them; those that cannot be removed now are removed by the next open.
         Ok(opened.inspect_err(|_| paths.iter().for_each(|path| self.remove_file(path)))?)

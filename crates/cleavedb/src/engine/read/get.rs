@@ -159,13 +159,17 @@ impl Core {
             let (path, file) = (self.dirs.fast(), address.file.0);
             Error::corruption(path, address.offset, format!("{} is addressed in file {file}, {reason}", version()))
         };
-        let value = match log {
-            Some(log) => log.read_value(address, full, stamp.seqno(), &self.memory.values)?,
+        let read = || match log {
+            Some(log) => log.read_value(address, full, stamp.seqno(), &self.memory.values),
             None => match view.values.locate(address)? {
-                Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values)?,
-                Located::Dead => return Err(lost("but value GC dropped it as dead")),
-                Located::Unknown => return Err(lost("which does not exist")),
+                Located::At(file, now) => file.read_value(now, full, stamp.seqno(), &self.memory.values),
+                Located::Dead => Err(lost("but value GC dropped it as dead")),
+                Located::Unknown => Err(lost("which does not exist")),
             },
+        };
+        let value = match point {
+            Some(_) => self.memory.value_cache.ghosts().timed(read)?,
+            None => read()?,
         };
         if let Some(cached) = point {
             self.memory.value_cache.insert(full, stamp, cached.table, &value);

@@ -307,8 +307,8 @@ impl Tuning {
         let more = (tuning.compactions_max - 1) * compaction;
         // A fetch buffer may be up to a third larger than requested.
         tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
-        let rest = budget - (tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes);
-        tuning.cache_bytes = rest.min(16 * part);
+        let rest = budget - (tuning.log_buffer_bytes() + tuning.job_bytes);
+        tuning.cache_bytes = rest.min(22 * part);
         Some(tuning)
     }
 

@@ -15,7 +15,7 @@ fn the_parts_of_every_budget_do_not_exceed_it() {
                 let all = tuning.beside_jobs() + tuning.job_bytes + tuning.cache_bytes_min;
                 assert!(all <= budget * MIB, "{budget} MiB: {tuning:?}");
                 // While the front is empty the caches have their full size.
-                let idle = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
+                let idle = tuning.log_buffer_bytes() + tuning.job_bytes;
                 assert!(idle + tuning.cache_bytes <= budget * MIB);
                 let builder = TableOptions::builder_bytes(block_size, filter_bits, tuning.write_bytes);
                 let compaction = builder + compaction_bytes(block_size, tuning.hl0_stop_tables);

@@ -16,6 +16,11 @@ const KEPT_PERCENT: u64 = 20;
 const KEPT_MOST_PERCENT: u64 = 25;
 /// None are made where the tier is filled beyond this part: logs come first.
 const MADE_PERCENT: u64 = 75;
+/// Tables of all levels lie on the fast tier while they take up to this part of it together, in percent: with separated values they are
+/// some percent of the data, and each look-up reads one of their blocks besides the value.
+const TABLES_PERCENT: u64 = 40;
+/// They leave beyond this part.
+const TABLES_MOST_PERCENT: u64 = 45;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
 const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
@@ -48,7 +53,32 @@ impl FastFill {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
     }
 
-    /// Bytes of redirect tables and values that are read that may be made, if there are `kept` bytes of them.
+    /// Bytes of tables that may be made there, where all tables have `tables` bytes.
+    pub fn room_for_tables(self, tables: u64) -> u64 {
+        match tables <= self.part(TABLES_PERCENT) {
+            true => self.part(GOAL_PERCENT).saturating_sub(self.bytes),
+            false => 0,
+        }
+    }
+
+    /// There is room for a table of `bytes` of a level below HL0, where all tables have `tables` bytes.
+    pub fn has_room_for_table(self, tables: u64, bytes: u64) -> bool {
+        bytes <= self.room_for_tables(tables)
+    }
+
+    /// A table of a level below HL0 stays where it is, on the fast tier.
+    pub fn keeps_tables(self, tables: u64) -> bool {
+        tables <= self.part(TABLES_MOST_PERCENT) && !self.exceeds(HURRY_PERCENT)
+    }
+
+    /// Bytes of redirect tables that may be moved there, if there are `kept` bytes of them.
+    pub fn room_to_raise(self, kept: u64) -> u64 {
+        let of_share = self.part(KEPT_PERCENT).saturating_sub(kept);
+        of_share.min(self.part(GOAL_PERCENT).saturating_sub(self.bytes))
+    }
+
+    /// Bytes of redirect tables, or of values that are read, that may be made, if there are `kept` bytes: for redirect tables only
+    /// of those, since values leave before them.
     pub fn room_for_kept(self, kept: u64) -> u64 {
         let of_share = self.part(KEPT_MOST_PERCENT).saturating_sub(kept);
         of_share.min(self.part(MADE_PERCENT).saturating_sub(self.bytes))
@@ -118,8 +148,8 @@ pub(crate) fn to_empty(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
     taken.copied().collect()
 }
 
-/// Of the files of redirect tables and values that are read, newest first, how many stay on the fast tier: the oldest leave
-/// until the others are within their share, but for the last one that was made within it, and as long as the tier is too full.
+/// Of the files of redirect tables and values that are read, in the order of what they are worth, how many stay on the fast tier: the
+/// last ones leave until the others are within their share, but for the last one that was made within it, and as long as the tier is too full.
 pub(crate) fn kept_on_fast(fill: FastFill, sizes: &[u64]) -> usize {
     let mut kept = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
     let mut surplus = fill.bytes.saturating_sub(fill.part(HURRY_PERCENT));
@@ -207,11 +237,39 @@ mod tests {
     }
 
     #[test]
+    fn tables_lie_on_the_fast_tier_while_all_of_them_are_a_part_of_it() {
+        let fill = |bytes| FastFill { budget: 1000, bytes };
+        // What lies there, all tables, whether one more of 10 bytes has room, and whether those that are there stay.
+        let cases = [
+            (0, 0, true, true),
+            (590, 400, true, true),
+            (591, 400, false, true),
+            (0, 401, false, true),
+            (0, 450, false, true),
+            (0, 451, false, false),
+            (850, 100, false, true),
+            (851, 100, false, false),
+        ];
+        for (bytes, tables, has_room, stays) in cases {
+            let fill = fill(bytes);
+            assert_eq!(
+                (fill.has_room_for_table(tables, 10), fill.keeps_tables(tables)),
+                (has_room, stays),
+                "{fill:?} {tables}"
+            );
+        }
+    }
+
+    #[test]
     fn redirects_and_read_values_have_a_part_of_the_tier_and_the_oldest_leave_it() {
         let fill = |bytes| FastFill { budget: 100, bytes };
         let rooms = [(0, 0, 25), (60, 20, 5), (60, 25, 0), (60, 30, 0), (70, 0, 5), (75, 0, 0), (90, 0, 0)];
         for (bytes, kept, wanted) in rooms {
             assert_eq!(fill(bytes).room_for_kept(kept), wanted, "{bytes} {kept}");
+        }
+        let raised = [(0, 0, 20), (30, 10, 10), (55, 10, 5), (60, 0, 0), (10, 20, 0), (10, 21, 0)];
+        for (bytes, kept, wanted) in raised {
+            assert_eq!(fill(bytes).room_to_raise(kept), wanted, "{bytes} {kept}");
         }
         let kept = |bytes| kept_on_fast(fill(bytes), &[5, 5, 10, 1, 1]);
         // Beyond 85 % the oldest leave, but no more of them than make the tier less full.

@@ -42,19 +42,19 @@ impl<'a> Outputs<'a> {
 
     /// Bytes of records that an extent on the fast tier may have.
     pub(super) fn fast_room(&self) -> u64 {
-        self.fast_space().saturating_sub(3 * EXTENT_ALIGN)
+        self.fast_space(FileKind::Segment).saturating_sub(3 * EXTENT_ALIGN)
     }
 
-    /// Bytes that new files may take on the fast tier.
-    fn fast_space(&self) -> u64 {
-        self.leaving.map_or(0, |leaving| self.core.room_for_kept(self.coming, leaving))
+    /// Bytes that new files of this kind may take on the fast tier.
+    fn fast_space(&self, kind: FileKind) -> u64 {
+        self.leaving.map_or(0, |leaving| self.core.room_for_kept(kind, self.coming, leaving))
     }
 
     /// Takes the space for an extent of `bytes` on the fast tier; false if there is not so much.
     pub(super) fn claim_fast_room(&mut self, bytes: u64) -> Result<bool> {
         let index = self.segments.iter().position(|segment| segment.key.dir == DirId::HOME);
         let space = extent_space(bytes) + if index.is_some() { 0 } else { EXTENT_ALIGN };
-        if self.fast_space() < space {
+        if self.fast_space(FileKind::Segment) < space {
             return Ok(false);
         }
         let id = match index {
@@ -140,7 +140,7 @@ impl<'a> Outputs<'a> {
         let core = self.core;
         let kind = FileKind::Redirect;
         let id = core.new_file_id()?;
-        let is_fast = self.fast_space() >= bytes && core.fast.claim(Occupant::File(id), bytes);
+        let is_fast = self.fast_space(kind) >= bytes && core.fast.claim(Occupant::File(id), bytes);
         let key = FileKey { kind, id, dir: if is_fast { DirId::HOME } else { core.dirs.of_new(kind) } };
         core.note_made_in(key.dir);
         self.made.push(key);
