@@ -209,12 +209,13 @@ impl Core {
     /// room, and none fails for its size.
     fn create_log(&self, needed: u64) -> Result<Arc<LogFile>> {
         let ring = self.ring()?;
-        let id = self.new_file_id()?;
+        let mut id = self.new_file_id()?;
         let sizes = self.log_sizes(needed);
         if self.birthplace() == Birthplace::Slow {
             self.note_made_in(self.dirs.slow_id());
             match self.create_log_in(self.dirs.slow_id(), id, &sizes, ring.clone()) {
-                Err(Error::NoSpace { .. }) => {}
+                // Its file goes later, so the next one has another name.
+                Err(Error::NoSpace { .. }) => id = self.new_file_id()?,
                 made => {
                     self.bypass.logs_born_slow.fetch_add(1, Ordering::Relaxed);
                     return made;
