@@ -169,7 +169,6 @@ fn deleted_keys_that_cannot_be_forgotten_yet_have_no_logs_rewritten() {
         overwrite(&keyspace, 1);
         let snapshot = db.snapshot();
         (0..3000).for_each(|number| keyspace.delete(format!("deleted {number}")).unwrap());
-        overwrite(&keyspace, 2);
         db.wait_for_background().unwrap();
         let stats = db.stats().hash;
         assert!(stats.tombstones == 3000 && stats.bytes_moved < 1 << 20, "{stats:?}");
@@ -179,6 +178,25 @@ fn deleted_keys_that_cannot_be_forgotten_yet_have_no_logs_rewritten() {
         let stats = db.stats().hash;
         assert!(stats.tombstones <= 1024 && stats.bytes_moved < 3 << 20, "{stats:?}");
     });
+}
+
+#[test]
+fn waiting_for_background_work_waits_for_deleted_keys_although_no_log_became_full_since() {
+    for seed in 0..4 {
+        in_world(seed, || {
+            let db = open_with(&SimDisk::new(), options(), tuning()).unwrap();
+            let keyspace = hashed(&db);
+            (0..3000).for_each(|number| keyspace.put(format!("deleted {number}"), "value").unwrap());
+            overwrite(&keyspace, 0);
+            db.wait_for_background().unwrap();
+            let mut batch = WriteBatch::new();
+            (0..1500).for_each(|number| batch.delete(&keyspace, format!("deleted {number}")));
+            db.write(batch).unwrap();
+            assert_eq!(db.stats().hash.tombstones, 1500);
+            db.wait_for_background().unwrap();
+            assert!(db.stats().hash.tombstones <= 1024, "{:?}", db.stats().hash);
+        });
+    }
 }
 
 #[test]

@@ -101,6 +101,8 @@ pub struct Tuning {
     pub index_save_part: u64,
     /// Garbage of this number of logs with records of hash keyspaces is always allowed.
     pub hash_slack_logs: u64,
+    /// Recovery puts records of hash keyspaces into their indexes once it has found this many bytes of keys and places.
+    pub hash_found_bytes: usize,
     /// What the hashes of keys in hash keyspaces share.
     pub hash_spread: Spread,
     /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
@@ -240,6 +242,7 @@ impl Tuning {
             index_save_bytes: replay_bytes_max as u64 / 2,
             index_save_part: 3,
             hash_slack_logs: 3,
+            hash_found_bytes: (budget / 32).min(FOUND_BYTES_MAX),
             hash_spread: Spread::Even,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
@@ -431,6 +434,7 @@ impl Tuning {
             index_save_bytes: 64 << 10,
             index_save_part: 3,
             hash_slack_logs: 3,
+            hash_found_bytes: 4 << 10,
             hash_spread: Spread::Even,
             unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,
@@ -498,6 +502,8 @@ fn segment_builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize
 
 /// Hash indexes take new keys up to this part of the memory budget.
 const HASH_INDEX_PART: usize = 2;
+/// With more at once recovery is not faster.
+const FOUND_BYTES_MAX: usize = 16 * MIB;
 
 impl Tuning {
     /// The most memory of hash indexes for which they take new keys: half of the budget.
