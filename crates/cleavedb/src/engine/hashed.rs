@@ -35,6 +35,8 @@ pub(crate) struct HashState {
     /// Records that were moved, so that their logs can go, and bytes of these.
     pub records_moved: AtomicU64,
     pub bytes_moved: AtomicU64,
+    /// Deletes among these.
+    pub tombstones_moved: AtomicU64,
     /// Logs that could not be emptied, because some keys have records elsewhere that cannot be read or are too large together.
     /// They are left alone until the next open, or until nothing of them is live.
     pub immovable: Mutex<BTreeSet<FileId>>,

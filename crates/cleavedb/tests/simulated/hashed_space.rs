@@ -194,7 +194,8 @@ fn waiting_for_background_work_waits_for_deleted_keys_although_no_log_became_ful
             db.write(batch).unwrap();
             assert_eq!(db.stats().hash.tombstones, 1500);
             db.wait_for_background().unwrap();
-            assert!(db.stats().hash.tombstones <= 1024, "{:?}", db.stats().hash);
+            let stats = db.stats().hash;
+            assert!(stats.tombstones <= 1024, "{stats:?}");
         });
     }
 }

@@ -173,6 +173,8 @@ pub struct Tuning {
     pub buckets_max: usize,
     /// A bucket that is fuller than this after it was rewritten is split, in percent of `bucket_bytes`; `None`: none is.
     pub bucket_split_percent: Option<u32>,
+    /// Memory of the operand cache, as far as the caches together have as much; `None`: it follows the misses.
+    pub operand_cache_bytes: Option<usize>,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
     /// File numbers are reserved in blocks of this many.
@@ -278,6 +280,7 @@ impl Tuning {
             bucket_extents_max: 8,
             buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
+            operand_cache_bytes: None,
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
@@ -471,6 +474,7 @@ impl Tuning {
             bucket_extents_max: 3,
             buckets_max: 6,
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
+            operand_cache_bytes: None,
             manifest_bytes: 16 << 10,
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,
