@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cleavedb::DeltaPlacement;
 use cleavedb::testing::{SimDisk, sleep};
+use cleavedb::{Compression, DeltaPlacement};
 
 use crate::deltas::{calm, flushed, in_buckets, options, text};
 use crate::support::{in_world, open_with};
@@ -109,7 +109,7 @@ fn values_folded_in_a_bucket_are_separated_once_they_leave_it() {
         let disk = SimDisk::new();
         let mut tuning = calm();
         tuning.bucket_extents_max = 2;
-        let db = open_with(&disk, options().separation(Some(192)), tuning).unwrap();
+        let db = open_with(&disk, options().separation(Some(192)).compression(Compression::None), tuning).unwrap();
         let lists = in_buckets(&db, "chain");
         let key = |number: usize| format!("{number:02}");
         let base = "base".repeat(250);
