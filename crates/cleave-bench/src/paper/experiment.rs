@@ -105,8 +105,7 @@ impl Variant {
 pub enum MemoryLimit {
     /// One byte for so many of the data.
     DataOver(u64),
-    /// An index in memory of all keys, which takes a key and 16 B for each, and so many percent more. An index may take half of the
-    /// memory that CleaveDB is given, so that is twice as much, although it does not fit: caches stay empty while nobody reads.
+    /// An index in memory of all keys, which takes a key and 16 B for each, and so many percent more.
     IndexAnd(u64),
 }
 
@@ -123,13 +122,10 @@ impl MemoryLimit {
         bytes.max(MemoryLimit::BYTES_MIN)
     }
 
-    /// The memory of CleaveDB alone, if it is not that of all engines.
-    pub fn of_cleave(self, records: u64, key_size: u64) -> Option<u64> {
-        match self {
-            MemoryLimit::DataOver(_) => None,
-            // An index close to its limit is refused new keys.
-            MemoryLimit::IndexAnd(_) => Some(index_bytes(records, key_size) * 9 / 4),
-        }
+    /// The memory that CleaveDB needs if `memory`, which all engines have, is too little for its index.
+    pub fn of_cleave(memory: u64, records: u64, key_size: u64) -> Option<u64> {
+        // An index close to its limit, which is half of the memory, is refused new keys.
+        Some(index_bytes(records, key_size) * 9 / 4).filter(|bytes| *bytes > memory)
     }
 }
 
@@ -172,7 +168,8 @@ pub struct Spec {
     pub larger: u64,
     /// Bytes of data for each byte of memory, if not those of the paper.
     pub data_per_memory: Option<u64>,
-    /// The memory control group that the run is in, if the machine can have one. Engines then get half of it as their memory.
+    /// The memory control group that the run is in, if the machine can have one. Engines then get half of it as their memory; an
+    /// index may take half of what CleaveDB is given, which is more if needed, although the group does not have as much.
     pub cgroup: Option<MemoryLimit>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
@@ -441,10 +438,11 @@ mod tests {
     fn a_memory_group_is_a_part_of_the_data_or_the_index_and_some_more() {
         const MIB: u64 = 1 << 20;
         let (fifth, index) = (MemoryLimit::DataOver(5), MemoryLimit::IndexAnd(25));
-        assert_eq!((fifth.bytes(1000 * MIB, 500_000, 16), fifth.of_cleave(500_000, 16)), (200 * MIB, None));
+        assert_eq!(fifth.bytes(1000 * MIB, 500_000, 16), 200 * MIB);
         assert_eq!(index.bytes(1000 * MIB, 4 * MIB, 16), 160 * MIB);
-        // An index of 128 MiB may take half of it.
-        assert_eq!(index.of_cleave(4 * MIB, 16), Some(288 * MIB));
+        // An index of 128 MiB may take half of the memory.
+        assert_eq!(MemoryLimit::of_cleave(80 * MIB, 4 * MIB, 16), Some(288 * MIB));
+        assert_eq!(MemoryLimit::of_cleave(288 * MIB, 4 * MIB, 16), None);
         assert_eq!((fifth.bytes(MIB, 500, 16), index.bytes(MIB, 500, 16)), (64 * MIB, 64 * MIB));
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, Paper, Spec, Variant};
+use self::experiment::{How, MemoryLimit, Paper, Spec, Variant};
 use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
 use crate::cgroup::MemoryCgroup;
@@ -154,14 +154,15 @@ impl Paper {
         let data_per_memory = spec.data_per_memory.unwrap_or(self.data_per_memory);
         let key_size = self.key_size as u64;
         let limit = spec.cgroup.filter(|_| args.memory.is_none() && places.cgroup_memory.is_none());
-        let limit = limit.filter(|_| MemoryCgroup::is_possible());
-        let cgroup = limit.map(|limit| limit.bytes(data * spec.larger / spec.fewer, records, key_size));
+        let cgroup = limit
+            .filter(|_| MemoryCgroup::is_possible())
+            .map(|limit| limit.bytes(data * spec.larger / spec.fewer, records, key_size));
         let memory = match cgroup {
             Some(bytes) => bytes / 2,
             None => args.memory.unwrap_or((data / spec.fewer / data_per_memory).max(MEMORY_MIN)) * spec.memory,
         };
         let places = Places { cgroup_memory: places.cgroup_memory.or(cgroup), ..places };
-        let of_cleave = limit.and_then(|limit| limit.of_cleave(records, key_size)).map(|bytes| bytes.max(MEMORY_MIN));
+        let of_cleave = cgroup.and_then(|_| MemoryLimit::of_cleave(memory, records, key_size));
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
