@@ -175,7 +175,7 @@ impl Options {
         self
     }
 
-    /// Percentage of the memory budget that caches operands of buckets, 0 (none) to 50, as far as the caches together have as much.
+    /// Percentage of the memory budget that caches operands of buckets, 0 (none) to 50, at most half of what all caches have.
     /// Default: the share follows the misses of all caches. Takes effect at each open.
     pub fn operand_cache_percent(mut self, percent: u32) -> Options {
         self.operand_cache_percent = Some(percent);

@@ -173,7 +173,7 @@ pub struct Tuning {
     pub buckets_max: usize,
     /// A bucket that is fuller than this after it was rewritten is split, in percent of `bucket_bytes`; `None`: none is.
     pub bucket_split_percent: Option<u32>,
-    /// Memory of the operand cache, as far as the caches together have as much; `None`: it follows the misses.
+    /// Memory of the operand cache, at most half of that of all caches; `None`: it follows the misses.
     pub operand_cache_bytes: Option<usize>,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
@@ -244,7 +244,7 @@ impl Tuning {
             index_save_bytes: replay_bytes_max as u64 / 2,
             index_save_part: 3,
             hash_slack_logs: 3,
-            hash_found_bytes: (budget / 32).min(FOUND_BYTES_MAX),
+            hash_found_bytes: (budget / 32).min(16 * MIB),
             hash_spread: Spread::Even,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
@@ -506,8 +506,6 @@ fn segment_builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize
 
 /// Hash indexes take new keys up to this part of the memory budget.
 const HASH_INDEX_PART: usize = 2;
-/// With more at once recovery is not faster.
-const FOUND_BYTES_MAX: usize = 16 * MIB;
 
 impl Tuning {
     /// The most memory of hash indexes for which they take new keys: half of the budget.
