@@ -69,7 +69,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 24] = [
+const KNOWN: [Known; 26] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -293,6 +293,22 @@ const KNOWN: [Known; 24] = [
         },
     },
     Known {
+        key: "operand-cache",
+        values: "a percentage of the memory, 0 to 50",
+        set: |chosen, value| {
+            let percent = value.parse().ok().filter(|percent| (0..=50).contains(percent))?;
+            chosen.options(|options| options.operand_cache_percent(percent))
+        },
+    },
+    Known {
+        key: "memory",
+        values: "bytes, for CleaveDB alone",
+        set: |chosen, value| {
+            let bytes = size::parse(value).ok()?.try_into().ok()?;
+            chosen.options(|options| options.memory_budget(bytes))
+        },
+    },
+    Known {
         key: "keyspace",
         values: "ordered or hash",
         set: |chosen, value| {
@@ -403,7 +419,8 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,bypass=spill,background-io=100M,deltas=buckets,bucket-split=60,keyspace=hash";
+                   scheduling=static:4:16M,bypass=spill,background-io=100M,deltas=buckets,bucket-split=60,\
+                   operand-cache=12,memory=64M,keyspace=hash";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];
@@ -418,6 +435,7 @@ mod tests {
                 "scheduling=static:4",
                 "spare=0",
                 "bucket-split=9",
+                "operand-cache=51",
                 "hot-cold=yes",
                 "victims=random",
                 "value-compression=on"

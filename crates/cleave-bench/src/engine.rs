@@ -138,6 +138,11 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Bytes of files in which it has saved its index since it was opened, in a store that keeps all keys in memory.
+    fn index_bytes_saved(&self) -> u64 {
+        0
+    }
+
     /// The state of the scheduler, in a store that reports it.
     fn scheduling(&self) -> Option<Sample> {
         None

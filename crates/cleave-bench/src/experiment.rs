@@ -62,6 +62,7 @@ struct Measured {
     live_bytes: u64,
     rss_bytes: u64,
     rss_peak_bytes: u64,
+    index_bytes_saved: u64,
 }
 
 /// An open store, and what all work on it shares.
@@ -187,6 +188,7 @@ impl Bed<'_> {
             title: format!("{} {}", plan.engine, phase.name),
         };
         let before = meter.now()?;
+        let saved_before = engine.index_bytes_saved();
         let start = Instant::now();
         let work = self.work(&phase.workload, job)?;
         let mut elapsed_with_flush_s = work.elapsed.as_secs_f64();
@@ -204,6 +206,7 @@ impl Bed<'_> {
             live_bytes: dataset.live_bytes(),
             rss_bytes: rss_bytes()?,
             rss_peak_bytes: rss_peak_bytes()?,
+            index_bytes_saved: engine.index_bytes_saved() - saved_before,
         })
     }
 
@@ -336,6 +339,7 @@ fn outcome(
         cpu_s_per_million: (used.cpu_user_s + used.cpu_sys_s) * 1e6 / work.operations as f64,
         device_bytes_written: used.device_bytes_written,
         device_bytes_read: used.device_bytes_read,
+        index_bytes_saved: measured.index_bytes_saved,
         user_bytes_written: tally.user_bytes_written,
         write_amplification: amplification(used.device_bytes_written, tally.user_bytes_written),
         user_bytes_read: tally.user_bytes_read,

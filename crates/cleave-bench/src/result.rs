@@ -120,6 +120,9 @@ pub struct Outcome {
     pub device_bytes_written: u64,
     /// Bytes read from the device.
     pub device_bytes_read: u64,
+    /// Bytes of files in which the store saved the index of all its keys, which are among those written.
+    #[serde(default)]
+    pub index_bytes_saved: u64,
     /// Bytes of keys, values and operands that clients wrote.
     pub user_bytes_written: u64,
     /// Device bytes written per user byte; none if clients wrote nothing.

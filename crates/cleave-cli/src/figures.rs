@@ -90,6 +90,7 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "log_bytes": hash.log_bytes,
         "logs_freed": hash.logs_freed,
         "records_moved": hash.records_moved,
+        "tombstones_moved": hash.tombstones_moved,
         "bytes_moved": hash.bytes_moved,
         "saves": hash.saves,
         "unsaved_bytes": hash.unsaved_bytes,

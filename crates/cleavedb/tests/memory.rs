@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cleavedb::testing::Random;
-use cleavedb::{Db, Options, WriteBatch};
+use cleavedb::{Db, KeyspaceOptions, Options, WriteBatch};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
+const KEYS_LOADER: &str = "CLEAVE_MEMORY_KEYS_LOADER";
 const MIB: usize = 1 << 20;
 /// Maximum memory of a process beyond the budget.
 const SLACK: usize = 64 * MIB;
@@ -187,4 +188,83 @@ fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
 #[test]
 fn a_larger_budget_is_kept_in_every_shape() {
     check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated"]);
+}
+
+const KEYS: usize = 1_000_000;
+/// For each key of 16 B in a hash keyspace, whatever else the store takes for it.
+const KEY_BYTES_MAX: f64 = 16.0 + 16.0;
+
+/// Resident memory of the process that is no part of a file.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Resident memory once jobs have ended and the memory that they freed has been returned, which the store does after a second.
+fn resident_bytes_idle(db: &Db) -> usize {
+    db.wait_for_background().unwrap();
+    let after_a_while = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        resident_bytes()
+    };
+    (0..5).map(after_a_while).min().unwrap()
+}
+
+/// Not a test by itself: the process whose resident memory is measured.
+#[test]
+fn loader_of_keys() {
+    let Ok(order) = std::env::var(KEYS_LOADER) else { return };
+    let (turn, path) = order.split_once(' ').unwrap();
+    let db = Options::new().memory_budget(256 * MIB).open(Path::new(path)).unwrap();
+    let is_there = db.keyspaces().iter().any(|name| name == "hashed");
+    let keyspace = match is_there {
+        true => db.open_keyspace("hashed"),
+        false => db.create_keyspace("hashed", KeyspaceOptions::hash()),
+    };
+    let keyspace = keyspace.unwrap();
+    let empty = resident_bytes_idle(&db);
+    let mut rng = Random::new(5);
+    let value: Vec<u8> = (0..16).flat_map(|_| rng.draw().to_le_bytes()).collect();
+    for number in (0..if turn == "load" { KEYS } else { 0 }).step_by(500) {
+        let mut batch = WriteBatch::new();
+        for number in number..number + 500 {
+            // No two are alike, and they come in no order.
+            let key = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            batch.put(&keyspace, format!("{key:016x}"), &value);
+        }
+        db.write(batch).unwrap();
+    }
+    let loaded = resident_bytes_idle(&db);
+    println!("\nresident {empty} {loaded} with {:?} and {:?}", db.stats().hash, db.stats().memory);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_million_keys_of_a_hash_keyspace_take_their_bytes_and_sixteen_each_of_resident_memory() {
+    if std::env::var(KEYS_LOADER).is_ok() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |turn: &str| -> (usize, usize) {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "loader_of_keys", "--nocapture", "--test-threads=1"])
+            .env(KEYS_LOADER, format!("{turn} {}", directory.path().join("db").display()))
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        println!("{turn}: {text}");
+        let line = text.lines().find_map(|line| line.strip_prefix("resident ")).unwrap();
+        let mut figures = line.split(' ').map_while(|figure| figure.parse().ok());
+        (figures.next().unwrap(), figures.next().unwrap())
+    };
+    let (empty, loaded) = measure("load");
+    let (_, opened) = measure("open");
+    for (resident, when) in [(loaded, "after the load"), (opened, "after an open")] {
+        let each = resident.saturating_sub(empty) as f64 / KEYS as f64;
+        println!("{when}: {each:.2} B a key");
+        assert!(each <= KEY_BYTES_MAX, "{each:.2} B a key {when}");
+    }
 }

@@ -210,6 +210,10 @@ impl Engine for Cleave {
         Some(Memory { unflushed_bytes, cache_bytes: (memory.cache_bytes + memory.value_cache_bytes) as u64 })
     }
 
+    fn index_bytes_saved(&self) -> u64 {
+        self.db.stats().hash.saved_bytes
+    }
+
     fn scheduling(&self) -> Option<Sample> {
         let stats = self.db.stats().scheduling;
         let decision = |decision: &DecisionStats| Decision {

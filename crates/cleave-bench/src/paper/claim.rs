@@ -88,7 +88,7 @@ impl Claim {
         let (ours, other) = (of_run(spec), spec.other(over));
         self.over = match (over, other) {
             (Over::Nothing, _) => NOTHING.to_owned(),
-            (Over::Ours(_) | Over::OursIn(_), Some(other)) => name_of(&other, over),
+            (Over::Ours(_) | Over::OursAlike(_) | Over::OursIn(_), Some(other)) => name_of(&other, over),
             _ => over.rival().map_or_else(rival, str::to_owned),
         };
         let theirs = other.map_or(ours, |other| of_run(&other));

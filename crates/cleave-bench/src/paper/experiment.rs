@@ -61,6 +61,8 @@ pub enum Over {
     BlobDb,
     /// CleaveDB's own figure in the same run with these options, and the paper's memory.
     Ours(Option<Variant>),
+    /// CleaveDB's own figure in the same run with these options, in the same memory.
+    OursAlike(Option<Variant>),
     /// CleaveDB's own figure in this workload instead.
     OursIn(&'static str),
     /// Nothing: the claim is about the figure itself.
@@ -73,7 +75,7 @@ impl Over {
         match self {
             Over::RocksDb => Some("rocksdb"),
             Over::BlobDb => Some("blobdb"),
-            Over::Ours(_) | Over::OursIn(_) | Over::Nothing => None,
+            Over::Ours(_) | Over::OursAlike(_) | Over::OursIn(_) | Over::Nothing => None,
         }
     }
 }
@@ -96,6 +98,39 @@ impl Variant {
     pub const fn alone(name: &'static str, options: &'static str) -> Variant {
         Variant { name, options, alone: true, slow_only: false }
     }
+}
+
+/// How large a memory control group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// One byte for so many of the data.
+    DataOver(u64),
+    /// An index in memory of all keys, which takes a key and 16 B for each, and so many percent more.
+    IndexAnd(u64),
+}
+
+impl MemoryLimit {
+    /// Smaller groups have no room for an engine.
+    const BYTES_MIN: u64 = 64 << 20;
+
+    /// Its bytes for records with keys of `key_size` bytes.
+    pub fn bytes(self, data: u64, records: u64, key_size: u64) -> u64 {
+        let bytes = match self {
+            MemoryLimit::DataOver(part) => data / part,
+            MemoryLimit::IndexAnd(percent) => index_bytes(records, key_size) * (100 + percent) / 100,
+        };
+        bytes.max(MemoryLimit::BYTES_MIN)
+    }
+
+    /// The memory that CleaveDB needs if `memory`, which all engines have, is too little for its index.
+    pub fn of_cleave(memory: u64, records: u64, key_size: u64) -> Option<u64> {
+        // An index close to its limit, which is half of the memory, is refused new keys.
+        Some(index_bytes(records, key_size) * 9 / 4).filter(|bytes| *bytes > memory)
+    }
+}
+
+fn index_bytes(records: u64, key_size: u64) -> u64 {
+    records * (key_size + 16)
 }
 
 /// A run, without the sizes of the paper.
@@ -133,6 +168,9 @@ pub struct Spec {
     pub larger: u64,
     /// Bytes of data for each byte of memory, if not those of the paper.
     pub data_per_memory: Option<u64>,
+    /// The memory control group that the run is in, if the machine can have one. Engines then get half of it as their memory; an
+    /// index may take half of what CleaveDB is given, which is more if needed, although the group does not have as much.
+    pub cgroup: Option<MemoryLimit>,
     /// Whether the store is killed and reopened afterwards.
     pub recover: bool,
     /// Operations are started in an open loop, at this percentage of what RocksDB completes in a closed one. None: each client
@@ -163,6 +201,7 @@ impl Spec {
             fewer: 1,
             larger: 1,
             data_per_memory: None,
+            cgroup: None,
             recover: false,
             open_percent: None,
             at_rest: false,
@@ -178,6 +217,7 @@ impl Spec {
             }
             Over::Nothing => None,
             Over::Ours(variant) => Some(Spec { variant, memory: 1, ..self }),
+            Over::OursAlike(variant) => Some(Spec { variant, ..self }),
             Over::OursIn(workload) => Some(Spec { workload, ..self }),
         }
     }
@@ -244,6 +284,8 @@ pub enum Metric {
     Written,
     /// Bytes written to the device for each byte that clients wrote.
     Amplification,
+    /// The same without the files in which CleaveDB saves the index of a hash keyspace.
+    AmplificationApart,
     /// Bytes written to the device, per operation.
     WrittenPerOperation,
     /// Bytes read from and written to the device, per operation.
@@ -303,6 +345,10 @@ impl Metric {
             Metric::CacheMemory => mebibytes(outcome.memory_peak?.cache_bytes),
             Metric::Written => mebibytes(outcome.device_bytes_written),
             Metric::Amplification => outcome.write_amplification,
+            Metric::AmplificationApart => {
+                let bytes = outcome.device_bytes_written.saturating_sub(outcome.index_bytes_saved);
+                (outcome.user_bytes_written > 0).then(|| bytes as f64 / outcome.user_bytes_written as f64)
+            }
             Metric::WrittenPerOperation => {
                 (outcome.operations > 0).then(|| outcome.device_bytes_written as f64 / outcome.operations as f64)
             }
@@ -355,7 +401,7 @@ impl Metric {
             Metric::Balance | Metric::SpaceInUse => "%",
             Metric::Memory | Metric::UnflushedMemory | Metric::CacheMemory => "MiB",
             Metric::Written | Metric::Space | Metric::SpacePeakOf(_) => "MiB",
-            Metric::Amplification | Metric::SlowAmplification => "B/B",
+            Metric::Amplification | Metric::AmplificationApart | Metric::SlowAmplification => "B/B",
             Metric::WrittenPerOperation | Metric::TrafficPerOperation => "B/operation",
             Metric::Recovery => "s",
         }
@@ -387,6 +433,18 @@ fn balance(groups: &[ValueGroup]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_memory_group_is_a_part_of_the_data_or_the_index_and_some_more() {
+        const MIB: u64 = 1 << 20;
+        let (fifth, index) = (MemoryLimit::DataOver(5), MemoryLimit::IndexAnd(25));
+        assert_eq!(fifth.bytes(1000 * MIB, 500_000, 16), 200 * MIB);
+        assert_eq!(index.bytes(1000 * MIB, 4 * MIB, 16), 160 * MIB);
+        // An index of 128 MiB may take half of the memory.
+        assert_eq!(MemoryLimit::of_cleave(80 * MIB, 4 * MIB, 16), Some(288 * MIB));
+        assert_eq!(MemoryLimit::of_cleave(288 * MIB, 4 * MIB, 16), None);
+        assert_eq!((fifth.bytes(MIB, 500, 16), index.bytes(MIB, 500, 16)), (64 * MIB, 64 * MIB));
+    }
 
     #[test]
     fn the_balance_of_groups_is_that_of_the_worst_one() {

@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, Paper, Spec, Variant};
+use self::experiment::{How, MemoryLimit, Paper, Spec, Variant};
 use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
+use crate::cgroup::MemoryCgroup;
 use crate::cleave_options::CleaveOptions;
 use crate::engine::{HASHED, INLINE, OURS};
 use crate::failure::{Failure, Result};
@@ -151,7 +152,17 @@ impl Paper {
         let record_bytes = (self.key_size + spec.value_size.mean()) as u64;
         let records = (data * spec.larger / record_bytes / spec.fewer).max(100);
         let data_per_memory = spec.data_per_memory.unwrap_or(self.data_per_memory);
-        let memory = args.memory.unwrap_or((data / spec.fewer / data_per_memory).max(MEMORY_MIN)) * spec.memory;
+        let key_size = self.key_size as u64;
+        let limit = spec.cgroup.filter(|_| args.memory.is_none() && places.cgroup_memory.is_none());
+        let cgroup = limit
+            .filter(|_| MemoryCgroup::is_possible())
+            .map(|limit| limit.bytes(data * spec.larger / spec.fewer, records, key_size));
+        let memory = match cgroup {
+            Some(bytes) => bytes / 2,
+            None => args.memory.unwrap_or((data / spec.fewer / data_per_memory).max(MEMORY_MIN)) * spec.memory,
+        };
+        let places = Places { cgroup_memory: places.cgroup_memory.or(cgroup), ..places };
+        let of_cleave = cgroup.and_then(|_| MemoryLimit::of_cleave(memory, records, key_size));
         let is_alone = |engine: &str| engine == OURS || spec.variant.is_none_or(|variant| !variant.alone);
         let scan_length = spec.scan_bytes.map_or(100, |bytes| (bytes / record_bytes).clamp(1, records));
         let shape = Shape {
@@ -170,7 +181,7 @@ impl Paper {
             batch: spec.batch,
             memory,
             background_threads: spec.background_threads,
-            cleave: options(args.cleave.as_ref(), spec.variant),
+            cleave: options(args.cleave.as_ref(), spec.variant, of_cleave),
             recover: spec.recover,
             field_size: spec.field_size.or(args.field_size),
             ..Shape::new(records)
@@ -218,9 +229,10 @@ impl Paper {
 }
 
 /// CleaveDB's options of a run: those of the user, then those of the experiment, of which the last of each key counts.
-fn options(asked: Option<&CleaveOptions>, variant: Option<Variant>) -> Option<CleaveOptions> {
-    let asked = asked.map(CleaveOptions::to_string);
-    let all: Vec<&str> = asked.as_deref().into_iter().chain(variant.map(|variant| variant.options)).collect();
+fn options(asked: Option<&CleaveOptions>, variant: Option<Variant>, memory: Option<u64>) -> Option<CleaveOptions> {
+    let (asked, memory) = (asked.map(CleaveOptions::to_string), memory.map(|bytes| format!("memory={bytes}")));
+    let of_experiment = variant.map(|variant| variant.options);
+    let all: Vec<&str> = memory.as_deref().into_iter().chain(asked.as_deref()).chain(of_experiment).collect();
     (!all.is_empty())
         .then(|| all.join(",").parse().expect("the parts were parsed before: by the parser, and by a test"))
 }

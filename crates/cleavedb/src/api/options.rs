@@ -50,6 +50,8 @@ pub struct Options {
     pub(crate) values: Option<ValueOptions>,
     /// `None`: the percentage in `Tuning`.
     pub(crate) bucket_splits: Option<BucketSplits>,
+    /// `None`: the share follows the misses of the caches.
+    pub(crate) operand_cache_percent: Option<u32>,
     pub(crate) block_size: usize,
     pub(crate) filter_bits: u32,
     pub(crate) background_threads: usize,
@@ -86,6 +88,7 @@ impl Options {
             separation: Separation::Default,
             values: None,
             bucket_splits: None,
+            operand_cache_percent: None,
             block_size: 4096,
             filter_bits: 10,
             background_threads: 2,
@@ -169,6 +172,13 @@ impl Options {
     /// ([`BUCKET_SPLIT_PERCENT_DEFAULT`](crate::limits::BUCKET_SPLIT_PERCENT_DEFAULT)). Takes effect at each open.
     pub fn bucket_splits(mut self, splits: BucketSplits) -> Options {
         self.bucket_splits = Some(splits);
+        self
+    }
+
+    /// Percentage of the memory budget that caches operands of buckets, 0 (none) to 50, at most half of what all caches have.
+    /// Default: the share follows the misses of all caches. Takes effect at each open.
+    pub fn operand_cache_percent(mut self, percent: u32) -> Options {
+        self.operand_cache_percent = Some(percent);
         self
     }
 
@@ -352,6 +362,8 @@ impl Options {
         tuning.separation_bytes = self.separation.bytes(tuning.separation_bytes);
         self.values.iter().for_each(|values| values.tune(&mut tuning));
         self.bucket_splits.iter().for_each(|splits| tuning.bucket_split_percent = splits.percent());
+        let operand_cache = |percent: u32| (tuning.memory_bytes as u64 * u64::from(percent) / 100) as usize;
+        tuning.operand_cache_bytes = self.operand_cache_percent.map(operand_cache);
         let open_files_max = self.resolve_open_files(storage.open_files_limit())?.min(tuning.open_files_max);
         let dirs = self.directories(storage, path)?;
         if let Some(bytes) = self.fast_bytes {
@@ -398,6 +410,7 @@ impl Options {
             ("filter_bits", self.filter_bits as u64, 0, 64),
             ("background_threads", self.background_threads as u64, 1, 64),
             ("background_io_limit", self.background_io_limit.unwrap_or(u64::MAX), BACKGROUND_IO_MIN, u64::MAX),
+            ("operand_cache_percent", self.operand_cache_percent.unwrap_or(0).into(), 0, 50),
             ("open_files_max", self.open_files_max.unwrap_or(OPEN_FILES_MIN) as u64, OPEN_FILES_MIN as u64, 1 << 20),
         ];
         for (name, value, low, high) in ranges {

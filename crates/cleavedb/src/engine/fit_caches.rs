@@ -59,9 +59,10 @@ impl Core {
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
         let capacity = left.clamp(tuning.cache_bytes_min, most) as u64;
-        let for_operands = match view.directory.seqnos() {
-            None => 0,
-            Some(_) => self.memory.operand_balance.share_of(capacity),
+        let for_operands = match (view.directory.seqnos(), tuning.operand_cache_bytes) {
+            (None, _) => 0,
+            (Some(_), None) => self.memory.operand_balance.share_of(capacity),
+            (Some(_), Some(bytes)) => (bytes as u64).min(capacity / 2),
         };
         let capacity = capacity - for_operands;
         let for_values = match view.values.files.is_empty() {

@@ -17,6 +17,8 @@ pub(crate) struct HashState {
     pub gate: RwLock<()>,
     /// Logs were written, or a snapshot was released: there may be something to collect.
     pub is_due: AtomicBool,
+    /// Logs were collected since the indexes were saved: if both are due, it is the turn of saving.
+    pub save_is_next: AtomicBool,
     /// Bytes of records of hash keyspaces since the indexes were saved.
     pub unsaved_bytes: AtomicU64,
     /// The file in which they are saved.
@@ -35,6 +37,8 @@ pub(crate) struct HashState {
     /// Records that were moved, so that their logs can go, and bytes of these.
     pub records_moved: AtomicU64,
     pub bytes_moved: AtomicU64,
+    /// Deletes among these.
+    pub tombstones_moved: AtomicU64,
     /// Logs that could not be emptied, because some keys have records elsewhere that cannot be read or are too large together.
     /// They are left alone until the next open, or until nothing of them is live.
     pub immovable: Mutex<BTreeSet<FileId>>,

@@ -142,7 +142,10 @@ impl HashIndex {
         let mut shard = self.shard(hash).write();
         let before = shard.memory_bytes();
         let result = change(&mut shard);
-        self.shard_bytes.fetch_add(shard.memory_bytes().wrapping_sub(before), Ordering::Relaxed);
+        let after = shard.memory_bytes();
+        if after != before {
+            self.shard_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
         result
     }
 

@@ -3,6 +3,7 @@
 //! themselves. Who writes it, makes its checkpoints and rebuilds it is in `engine/`.
 
 pub mod bulk;
+pub mod found;
 pub mod index;
 pub mod place;
 pub mod policy;

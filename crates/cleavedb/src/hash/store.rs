@@ -5,11 +5,15 @@
 //! all of a batch or nothing of it. A record that an index entry names is live. What a snapshot still sees, although the
 //! index no longer names it, pins its file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
 use super::bulk::Bulk;
+use super::found::FoundRecords;
 use super::index::{HashIndex, SHARDS, Spread, shard_of};
 use super::place::{Place, PlaceKind};
 use crate::base::{FileId, Seqno};
@@ -79,6 +83,9 @@ pub struct Change<'a> {
 pub fn birth_of(file: FileId) -> u32 {
     u32::try_from(file.0).unwrap_or(u32::MAX)
 }
+
+/// Counts a record of a key as live, or no longer.
+type Counter<'a> = &'a mut dyn FnMut(&[u8], Place, bool);
 
 /// For keys whose newest record is an operand: what it is merged with, oldest first.
 type Chains = BTreeMap<Box<[u8]>, Vec<Place>>;
@@ -152,7 +159,7 @@ impl HashStore {
     /// Puts the newest records of keys of one shard into the index, which has none of these keys yet, as they were saved. False
     /// if a key is there twice.
     pub fn fill(&self, mut keys: Bulk) -> bool {
-        let mut files: HashMap<FileId, FileLive> = HashMap::new();
+        let mut files: HashMap<FileId, FileLive, FixedState> = HashMap::default();
         let mut tombstones = 0;
         for (_, key, place) in keys.iter() {
             let live = files.entry(place.file).or_default();
@@ -181,10 +188,27 @@ impl HashStore {
         }
     }
 
-    /// Applies a write that recovery finds in a log. Records that were saved with the index are passed over: their places are
-    /// in the order of their logs. A delete of an unknown key counts if the index was saved, because it may have had more
-    /// to cover than is known.
-    pub fn apply_found(&self, change: Change<'_>, was_saved: bool) {
+    /// Applies writes of one shard that recovery finds in logs. Records that were saved with the index are passed over: their
+    /// places are in the order of their logs. A delete of an unknown key counts if the index was saved, because it may have had
+    /// more to cover than is known.
+    pub fn apply_found(&self, found: &FoundRecords, was_saved: bool) {
+        // Live bytes of files change by this. Shards are filled by two threads, which would wait for the lock of the files.
+        let mut changes: HashMap<FileId, (i64, i64), FixedState> = HashMap::default();
+        let mut count = |key: &[u8], place: Place, is_added: bool| {
+            let (records, bytes) = changes.entry(place.file).or_default();
+            let sign = if is_added { 1 } else { -1 };
+            (*records, *bytes) = (*records + sign, *bytes + sign * self.record_bytes(key, place) as i64);
+        };
+        found.by_hash().for_each(|change| self.apply_one_found(change, was_saved, &mut count));
+        for (file, (records, bytes)) in changes {
+            self.change_file(file, |live| {
+                live.records = live.records.wrapping_add_signed(records);
+                live.bytes = live.bytes.wrapping_add_signed(bytes);
+            });
+        }
+    }
+
+    fn apply_one_found(&self, change: Change<'_>, was_saved: bool, count: Counter<'_>) {
         let Change { key, place, .. } = change;
         let is_newer = |newest: &Place| (newest.file, newest.offset) >= (place.file, place.offset);
         if place.kind == PlaceKind::Value {
@@ -192,7 +216,7 @@ impl HashStore {
             let newest = self.index.insert(key, place);
             match newest.filter(is_newer) {
                 Some(newest) => _ = self.index.insert(key, newest),
-                None => self.note(change, newest),
+                None => self.note(change, newest, count),
             }
             return;
         }
@@ -200,19 +224,23 @@ impl HashStore {
             Some(newest) if is_newer(&newest) => {}
             None if was_saved && place.kind == PlaceKind::Tombstone => {
                 self.index.insert(key, place);
-                self.note(change, None);
+                self.note(change, None, count);
             }
-            _ => self.apply(change, None),
+            _ => self.apply_counted(change, None, count),
         }
     }
 
     /// Applies a write. `newest_held` is the newest snapshot, if any may need what the key had before: a record that was moved has
     /// the value of the one before, so that snapshots need neither.
     pub fn apply(&self, change: Change<'_>, newest_held: Option<Seqno>) {
+        self.apply_counted(change, newest_held, &mut |key, place, is_added| self.count(key, place, is_added));
+    }
+
+    fn apply_counted(&self, change: Change<'_>, newest_held: Option<Seqno>, count: Counter<'_>) {
         let Change { key, mut place, seqno } = change;
         if place.kind == PlaceKind::Value && newest_held.is_none() {
             let newest = self.index.insert(key, place);
-            return self.note(change, newest);
+            return self.note(change, newest, count);
         }
         let newest = self.index.get(key);
         if place.kind == PlaceKind::Tombstone {
@@ -229,25 +257,28 @@ impl HashStore {
         if newest_held.is_some_and(|held| !changes_nothing && !self.has_changed_since(key, held)) {
             self.add_undo(key, Undo { changed_at: seqno, before: self.find(key, None) });
         }
-        self.note(Change { place, ..change }, newest);
+        self.note(Change { place, ..change }, newest, count);
         self.index.insert(key, place);
     }
 
     /// Counts a new record in place of the newest one, and ends or extends its chain.
-    fn note(&self, change: Change<'_>, newest: Option<Place>) {
+    fn note(&self, change: Change<'_>, newest: Option<Place>, count: Counter<'_>) {
         let Change { key, place, .. } = change;
-        self.count(key, place, true);
+        count(key, place, true);
         match (place.kind, newest) {
             (PlaceKind::Operand, Some(newest)) => self.extend_chain(key, newest),
             (_, Some(newest)) => {
                 let older = if newest.kind == PlaceKind::Operand { self.end_chain(key) } else { Vec::new() };
-                older.into_iter().chain([newest]).for_each(|place| self.count(key, place, false));
+                older.into_iter().chain([newest]).for_each(|place| count(key, place, false));
             }
             (_, None) => {}
         }
-        let is_tombstone = |place: Place| usize::from(place.kind == PlaceKind::Tombstone);
-        self.tombstones.fetch_add(is_tombstone(place), Ordering::Relaxed);
-        self.tombstones.fetch_sub(newest.map_or(0, is_tombstone), Ordering::Relaxed);
+        if place.kind == PlaceKind::Tombstone {
+            self.tombstones.fetch_add(1, Ordering::Relaxed);
+        }
+        if newest.is_some_and(|newest| newest.kind == PlaceKind::Tombstone) {
+            self.tombstones.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Forgets a key whose newest record is this tombstone; false if it has changed, or a snapshot may see a value of it, which

@@ -1,6 +1,7 @@
 //! Tests of undo entries: what snapshots see, what is dropped with them, and when a tombstone is forgotten.
 
 use super::*;
+use crate::sched::random::Random;
 
 const KEY: &[u8] = b"key";
 
@@ -135,4 +136,54 @@ fn a_tombstone_is_forgotten_unless_a_snapshot_sees_a_value_of_its_key() {
     assert!(store.forget(KEY, store.newest(KEY).unwrap()));
     assert_eq!(store.find(KEY, Some(Seqno(2))).map(|records| records.newest.kind), Some(PlaceKind::Tombstone));
     assert_eq!(store.find(KEY, None), None);
+}
+
+/// Writes of all kinds to a few keys, one after the other through `files` logs.
+fn writes(count: u64, files: u64) -> Vec<(Vec<u8>, Place)> {
+    let mut random = Random::new(11);
+    let mut write = |number: u64| {
+        let file = 1 + number * files / count;
+        let kind = match random.below(4) {
+            0 => PlaceKind::Tombstone,
+            1 => PlaceKind::Operand,
+            _ => PlaceKind::Value,
+        };
+        (random.below(40).to_be_bytes().to_vec(), Place { offset: number * 100, ..place(file, kind) })
+    };
+    (0..count).map(&mut write).collect()
+}
+
+/// Puts records into an index as recovery does, so many of each shard together.
+fn recover(store: &HashStore, writes: &[(Vec<u8>, Place)], together: usize) {
+    for part in writes.chunks(together) {
+        let mut shards: BTreeMap<usize, FoundRecords> = BTreeMap::new();
+        for (key, place) in part {
+            let (shard, hash) = store.shard_of(key);
+            let change = Change { key, place: *place, seqno: Seqno(place.offset / 100 + 1) };
+            shards.entry(shard).or_default().push(hash, change);
+        }
+        shards.values().for_each(|found| store.apply_found(found, false));
+    }
+}
+
+#[test]
+fn records_found_in_logs_give_what_their_writes_gave_however_many_are_put_in_together() {
+    for spread in [Spread::Even, Spread::OneShard, Spread::Few] {
+        let new = || HashStore::new(7, spread, 23);
+        let (written, writes) = (new(), writes(2000, 9));
+        for (key, place) in &writes {
+            written.apply(Change { key, place: *place, seqno: Seqno(place.offset / 100 + 1) }, None);
+        }
+        for together in [1, 7, 2000] {
+            let found = new();
+            recover(&found, &writes, together);
+            // What was saved, and is found again, changes nothing.
+            recover(&found, &writes[1000..], together);
+            for (key, _) in &writes {
+                assert_eq!(found.find(key, None), written.find(key, None), "{together} together");
+            }
+            let counts = |store: &HashStore| (store.files(), store.keys(), store.tombstones(), store.live_bytes());
+            assert_eq!(counts(&found), counts(&written), "{together} together");
+        }
+    }
 }

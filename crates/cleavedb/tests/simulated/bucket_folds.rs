@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cleavedb::testing::{SimDisk, sleep};
+use cleavedb::{Compression, DeltaPlacement};
 
 use crate::deltas::{calm, flushed, in_buckets, options, text};
 use crate::support::{in_world, open_with};
@@ -98,5 +99,39 @@ fn a_fold_racing_a_put_loses_against_it() {
             assert_eq!(keys.map(|key| text(&lists, key)), expected);
             db.compact_range(&lists, ..).unwrap();
         }
+    });
+}
+
+#[test]
+fn values_folded_in_a_bucket_are_separated_once_they_leave_it() {
+    const KEYS: usize = 64;
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        tuning.bucket_extents_max = 2;
+        let db = open_with(&disk, options().separation(Some(192)).compression(Compression::None), tuning).unwrap();
+        let lists = in_buckets(&db, "chain");
+        let key = |number: usize| format!("{number:02}");
+        let base = "base".repeat(250);
+        (0..KEYS).for_each(|number| lists.put(key(number), &base).unwrap());
+        db.flush().unwrap();
+        // More than a bucket keeps of operands that cannot be combined.
+        for _ in 0..40 {
+            (0..KEYS).for_each(|number| lists.merge(key(number), "x").unwrap());
+        }
+        flushed(&db, &[&|| (), &|| (0..KEYS).for_each(|number| lists.merge(key(number), "y").unwrap())]);
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert!(stats.operands == KEYS as u64 && stats.bytes > (KEYS * base.len()) as u64, "bases only: {stats:?}");
+        lists.set_deltas(DeltaPlacement::Levels).unwrap();
+        db.wait_for_background().unwrap();
+        db.compact_range(&lists, ..).unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        let tables: u64 = stats.levels.iter().map(|level| level.bytes).sum();
+        assert_eq!(stats.deltas.operands, 0);
+        assert!(tables < (KEYS * base.len() / 4) as u64, "{tables} B in tables: {:?}", stats.levels);
+        let value = [base.as_str(), &vec!["x"; 40].join("+"), "y"].join("+");
+        assert!((0..KEYS).all(|number| text(&lists, &key(number)).as_ref() == Some(&value)));
     });
 }

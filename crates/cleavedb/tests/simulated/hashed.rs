@@ -200,6 +200,9 @@ fn after_any_loss_of_power_an_index_is_that_of_a_prefix_of_history() {
             db.wait_for_background().unwrap();
             let stats = db.stats().hash;
             assert!(stats.logs_freed > 2 && stats.records_moved > 0 && stats.saves > 1, "{stats:?}");
+            // Not every seed has deletes in the logs that are emptied.
+            let least = u64::from(seed == 0);
+            assert!((least..stats.records_moved).contains(&stats.tombstones_moved), "{stats:?}");
             let images = taken(&disk, &images);
             assert!(images.len() > 40, "{} images", images.len());
             let step = images.len().div_ceil(60);

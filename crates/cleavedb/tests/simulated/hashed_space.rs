@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning, random, spawn};
 use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, LogBackend, MergeOperator, Options, WriteBatch};
@@ -169,7 +170,6 @@ fn deleted_keys_that_cannot_be_forgotten_yet_have_no_logs_rewritten() {
         overwrite(&keyspace, 1);
         let snapshot = db.snapshot();
         (0..3000).for_each(|number| keyspace.delete(format!("deleted {number}")).unwrap());
-        overwrite(&keyspace, 2);
         db.wait_for_background().unwrap();
         let stats = db.stats().hash;
         assert!(stats.tombstones == 3000 && stats.bytes_moved < 1 << 20, "{stats:?}");
@@ -179,6 +179,48 @@ fn deleted_keys_that_cannot_be_forgotten_yet_have_no_logs_rewritten() {
         let stats = db.stats().hash;
         assert!(stats.tombstones <= 1024 && stats.bytes_moved < 3 << 20, "{stats:?}");
     });
+}
+
+#[test]
+fn collection_that_is_always_due_does_not_keep_the_indexes_from_being_saved() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = tuning();
+        tuning.hash_slack_logs = 0;
+        let db = open_with(&disk, options(), tuning).unwrap();
+        let keyspace = hashed(&db);
+        overwrite(&keyspace, 0);
+        // Writers leave collection no rest.
+        disk.set_latency(Path::new("/db"), Duration::from_millis(2));
+        let mut most = 0;
+        for round in 1..40 {
+            overwrite_some(&keyspace, round);
+            most = most.max(db.stats().hash.unsaved_bytes);
+        }
+        let stats = db.stats().hash;
+        assert!(stats.records_moved > 1000 && stats.saves > 3, "{stats:?}");
+        assert!(most < 30 * LOG_BYTES, "{most} B would be read after a crash: {stats:?}");
+    });
+}
+
+#[test]
+fn waiting_for_background_work_waits_for_deleted_keys_although_no_log_became_full_since() {
+    for seed in 0..4 {
+        in_world(seed, || {
+            let db = open_with(&SimDisk::new(), options(), tuning()).unwrap();
+            let keyspace = hashed(&db);
+            (0..3000).for_each(|number| keyspace.put(format!("deleted {number}"), "value").unwrap());
+            overwrite(&keyspace, 0);
+            db.wait_for_background().unwrap();
+            let mut batch = WriteBatch::new();
+            (0..1500).for_each(|number| batch.delete(&keyspace, format!("deleted {number}")));
+            db.write(batch).unwrap();
+            assert_eq!(db.stats().hash.tombstones, 1500);
+            db.wait_for_background().unwrap();
+            let stats = db.stats().hash;
+            assert!(stats.tombstones <= 1024, "{stats:?}");
+        });
+    }
 }
 
 #[test]

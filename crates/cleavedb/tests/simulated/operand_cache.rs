@@ -204,3 +204,25 @@ fn readers_beside_flushes_and_rewrites_find_what_the_model_has() {
     let all: Vec<(u64, u64)> = (0..SEEDS).map(run).collect();
     assert!(all.iter().all(|(hits, misses)| *hits > 1000 && *misses > 100), "{all:?}");
 }
+
+#[test]
+fn the_operand_cache_has_the_chosen_part_of_the_memory() {
+    in_world(1, || {
+        for (percent, most) in [(None, u64::MAX), (Some(1), (4 << 20) / 100), (Some(0), 0)] {
+            let options = percent.iter().fold(options(), |options, percent| options.operand_cache_percent(*percent));
+            let mut tuning = calm();
+            (tuning.cache_bytes, tuning.memory_bytes) = (512 << 10, 4 << 20);
+            let db = open_with(&SimDisk::new(), options, tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            lists.put("key", "base").unwrap();
+            db.flush().unwrap();
+            lists.merge("key", "operand").unwrap();
+            db.flush().unwrap();
+            (0..3).for_each(|_| assert_eq!(lists.get("key").unwrap().unwrap(), "base+operand"));
+            let (stats, memory) = (db.stats().deltas, db.stats().memory);
+            assert!(memory.operand_cache_bytes_max as u64 <= most, "{percent:?}: {memory:?}");
+            assert_eq!((memory.operand_cache_bytes_max > 0, stats.cache_hits > 0), (most > 0, most > 0), "{percent:?}");
+        }
+        assert!(options().operand_cache_percent(51).open("/nowhere").is_err());
+    });
+}

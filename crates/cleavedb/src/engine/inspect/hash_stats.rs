@@ -54,6 +54,10 @@ pub struct HashStats {
     /// Bytes of the files in which the indexes were saved.
     #[n(13)]
     pub saved_bytes: u64,
+    /// Deletes among the records that were written again.
+    #[n(14)]
+    #[cbor(default)]
+    pub tombstones_moved: u64,
 }
 
 impl Core {
@@ -79,6 +83,7 @@ impl Core {
             saves: self.hash.saves.load(Ordering::Relaxed),
             unsaved_bytes: self.hash.unsaved_bytes.load(Ordering::Relaxed),
             saved_bytes: self.hash.saved_bytes.load(Ordering::Relaxed),
+            tombstones_moved: self.hash.tombstones_moved.load(Ordering::Relaxed),
         }
     }
 }

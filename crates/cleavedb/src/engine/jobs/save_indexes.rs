@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A clean close leaves no more to read than this part of the indexes.
 const CLOSE_PART: u64 = 16;
 
-/// Due while much was written since the indexes were saved.
+/// Due while much was written since the indexes were saved. It takes turns with the collection of logs, if both are due all the time.
 pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
 
 /// Saves all indexes.
@@ -122,6 +122,7 @@ impl Core {
 
     /// Writes all indexes into a new file.
     fn save_indexes(&self) -> Result<SavedIndexes> {
+        self.hash.save_is_next.store(false, Ordering::Relaxed);
         let (covered, from_log) = {
             let _commit = self.commit.lock();
             let view = self.published.view();

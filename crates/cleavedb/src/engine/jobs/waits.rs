@@ -89,6 +89,10 @@ impl Core {
         if self.settings.read_only {
             return Ok(());
         }
+        // Deletes make something to collect, too, but only full logs have it looked for.
+        if self.keyspaces.has_hashed() {
+            self.note_hashed_change();
+        }
         let mut state = self.work.lock();
         let since = state.begun();
         state.begin_waiting();

@@ -8,3 +8,4 @@ pub(crate) mod tables;
 pub(crate) mod values;
 pub(crate) mod replay;
 pub(crate) mod indexes;
+pub(crate) mod found_records;

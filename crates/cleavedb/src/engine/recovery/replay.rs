@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{DirId, Error, FileId, KeyspaceId, Result, Seqno};
-use crate::engine::hashed::place_of;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
+use crate::engine::recovery::found_records::FoundInLogs;
 use crate::engine::recovery::indexes::{FoundIndexes, find_indexes};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::edit::{Edit, KeyspaceKind, KeyspaceRecord};
@@ -26,7 +26,7 @@ use crate::format::watermarks::{Consumer, Watermarks};
 use crate::front::index_table::{IndexTable, RecordPlace, SeparationThresholds};
 use crate::front::log::LogFile;
 use crate::front::log_reader::{LogReader, Opened};
-use crate::hash::store::{Change, HashStore};
+use crate::hash::store::HashStore;
 use crate::io::file_guard::FileGuard;
 use crate::io::pending_deletions::PendingDeletions;
 use crate::io::split_file::SplitFile;
@@ -75,6 +75,7 @@ pub(crate) fn recover(
     let keyspaces: BTreeMap<_, _> = state.keyspaces.values().map(known).collect();
     let separations = keyspaces.values().map(|(_, separation)| *separation);
     let in_front = separations.min().unwrap_or(usize::MAX).min(SEPARATION_BYTES_DEFAULT);
+    let found = find_indexes(readers, dirs, state, tuning.hash_spread);
     let mut replay = Replay {
         tuning,
         watermarks: &state.watermarks,
@@ -90,7 +91,8 @@ pub(crate) fn recover(
         logs_whole: &state.logs_whole,
         in_front,
         keyspaces,
-        found: find_indexes(readers, dirs, state, tuning.hash_spread),
+        found_in_logs: FoundInLogs::new(&found.indexes, found.were_saved, tuning.hash_found_bytes),
+        found,
     };
     replay.index_logs_before_front(readers, dirs, state)?;
     let image = ring.clone().filter(|ring| read_only && !ring.is_empty());
@@ -117,6 +119,7 @@ pub(crate) fn recover(
         );
         return Err(Error::corruption(dirs.fast(), 0, message));
     }
+    replay.found_in_logs.end();
     replay.edit.last_seqno = Some(last_seqno);
     replay.tables.reverse();
     Ok(Recovered {
@@ -137,14 +140,6 @@ fn open_log(storage: &dyn Storage, readers: &Readers, path: &Path, dir: DirId, r
         false => open_read(),
         true if dir == DirId::HOME => storage.open(path),
         true => Ok(Arc::new(SplitFile::new(open_read()?, storage.open(path)?))),
-    }
-}
-
-/// Puts a record into the index of its keyspace. Logs are read in the order in which they were written.
-fn index_record(index: &HashStore, record: &Record<'_>, log: FileId, offset: u64, was_saved: bool) {
-    let Record { operation, seqno, .. } = *record;
-    if let Some(place) = place_of(operation.kind, log, offset, operation.record_bytes()) {
-        index.apply_found(Change { key: operation.key, place, seqno }, was_saved);
     }
 }
 
@@ -172,6 +167,8 @@ struct Replay<'a> {
     keyspaces: BTreeMap<KeyspaceId, (KeyspaceKind, usize)>,
     /// The index of each hash keyspace.
     found: FoundIndexes,
+    /// What is to be put into them.
+    found_in_logs: FoundInLogs,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
 }
@@ -351,10 +348,8 @@ impl Replay<'_> {
             let len = record.operation.record_bytes();
             match kind {
                 KeyspaceKind::Hash => {
-                    let index =
-                        self.found.indexes.get(&record.operation.keyspace).filter(|_| log >= self.found.from_log);
-                    if let Some(index) = index {
-                        index_record(index, &record, log, place.offset, self.found.were_saved);
+                    if log >= self.found.from_log {
+                        self.found_in_logs.add(&record, log, place.offset);
                     }
                     has_hashed = true;
                     place.offset += len as u64;
@@ -398,9 +393,7 @@ impl Replay<'_> {
                 }
                 let (mut body, mut offset) = (frame.body, frame.offset + HEADER_BYTES as u64);
                 while let Ok(record) = Record::take(&mut body) {
-                    if let Some(index) = self.found.indexes.get(&record.operation.keyspace) {
-                        index_record(index, &record, id, offset, self.found.were_saved);
-                    }
+                    self.found_in_logs.add(&record, id, offset);
                     offset += record.operation.record_bytes() as u64;
                 }
             }

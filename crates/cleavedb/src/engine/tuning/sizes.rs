@@ -101,6 +101,8 @@ pub struct Tuning {
     pub index_save_part: u64,
     /// Garbage of this number of logs with records of hash keyspaces is always allowed.
     pub hash_slack_logs: u64,
+    /// Recovery puts records of hash keyspaces into their indexes once it has found this many bytes of keys and places.
+    pub hash_found_bytes: usize,
     /// What the hashes of keys in hash keyspaces share.
     pub hash_spread: Spread,
     /// Logs are flushed once they hold this much that is not flushed, and 1/32 of all that is stored: the garbage
@@ -171,6 +173,8 @@ pub struct Tuning {
     pub buckets_max: usize,
     /// A bucket that is fuller than this after it was rewritten is split, in percent of `bucket_bytes`; `None`: none is.
     pub bucket_split_percent: Option<u32>,
+    /// Memory of the operand cache, at most half of that of all caches; `None`: it follows the misses.
+    pub operand_cache_bytes: Option<usize>,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
     /// File numbers are reserved in blocks of this many.
@@ -240,6 +244,7 @@ impl Tuning {
             index_save_bytes: replay_bytes_max as u64 / 2,
             index_save_part: 3,
             hash_slack_logs: 3,
+            hash_found_bytes: (budget / 32).min(16 * MIB),
             hash_spread: Spread::Even,
             unflushed_bytes_min: flush_bytes as u64,
             log_bytes: (logs_bytes_max / 4) as u64,
@@ -275,6 +280,7 @@ impl Tuning {
             bucket_extents_max: 8,
             buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
+            operand_cache_bytes: None,
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
@@ -431,6 +437,7 @@ impl Tuning {
             index_save_bytes: 64 << 10,
             index_save_part: 3,
             hash_slack_logs: 3,
+            hash_found_bytes: 4 << 10,
             hash_spread: Spread::Even,
             unflushed_bytes_min: 1 << 20,
             log_bytes: 64 << 10,
@@ -467,6 +474,7 @@ impl Tuning {
             bucket_extents_max: 3,
             buckets_max: 6,
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
+            operand_cache_bytes: None,
             manifest_bytes: 16 << 10,
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,

@@ -189,6 +189,8 @@ impl Core {
         // No user wrote them.
         self.counters.user_bytes.fetch_sub(bytes, Ordering::Relaxed);
         note_records(records);
+        let deletes = batch.operations().filter(|operation| operation.kind == Kind::Delete).count() as u64;
+        self.hash.tombstones_moved.fetch_add(deletes, Ordering::Relaxed);
         self.hash.records_moved.fetch_add(records, Ordering::Relaxed);
         self.hash.bytes_moved.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
