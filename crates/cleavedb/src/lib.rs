@@ -32,6 +32,7 @@ pub(crate) mod values;
 pub(crate) mod deltas;
 pub(crate) mod hash;
 pub(crate) mod bypass;
+pub(crate) mod device;
 pub(crate) mod cache;
 pub(crate) mod format;
 pub(crate) mod io;
