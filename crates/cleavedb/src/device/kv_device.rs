@@ -62,7 +62,7 @@ pub trait KvDevice: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Removes all pairs, durably. The engine never calls this.
     fn reset(&self) -> io::Result<()>;
-    /// How full it is.
+    /// How full it is. Waits for no command.
     fn usage(&self) -> KvUsage;
     /// What it has done.
     fn traffic(&self) -> KvTraffic;

@@ -54,11 +54,6 @@ impl Piece {
         key[14..].copy_from_slice(&((self.len - 1) as u16).to_be_bytes());
         key
     }
-
-    /// The lowest key that a piece of a file at this offset or beyond can have.
-    pub fn first_key(file: u32, offset: u64) -> Key {
-        Piece { file, offset: offset.min(FILE_BYTES_MAX), generation: 0, len: 1 }.key()
-    }
 }
 
 /// What a key means.
@@ -215,7 +210,6 @@ mod tests {
             assert_eq!(meaning_of(&piece.key()), Some(Meaning::Piece(piece)));
         }
         assert!(pieces.is_sorted_by_key(Piece::key));
-        assert!(Piece::first_key(7, 5) <= pieces[2].key() && Piece::first_key(7, 5) > pieces[1].key());
         assert_eq!(meaning_of(&name_key(3)), Some(Meaning::Name(3)));
         assert_eq!(meaning_of(&HEADER_KEY), Some(Meaning::Header));
         let mut foreign = name_key(3);

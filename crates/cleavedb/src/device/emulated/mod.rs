@@ -36,6 +36,8 @@ pub struct EmulatedSsd {
     identity: u64,
     timing: Arc<Timing>,
     lsm: Mutex<Lsm>,
+    /// Bytes of all values, to be read while a command is carried out.
+    used: AtomicU64,
     /// The first failure. The device does nothing after it.
     failed: Mutex<Option<Error>>,
     commands: AtomicU64,
@@ -69,6 +71,7 @@ impl EmulatedSsd {
             identity: lsm.identity(),
             parameters,
             timing,
+            used: AtomicU64::new(lsm.used_bytes()),
             lsm: Mutex::new(lsm),
             failed: Mutex::default(),
             commands: AtomicU64::new(0),
@@ -130,6 +133,7 @@ impl KvDevice for EmulatedSsd {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let stored = lsm.put(key, Some(value));
+        self.used.store(lsm.used_bytes(), Ordering::Relaxed);
         self.end(stored, |()| 0)
     }
 
@@ -145,6 +149,7 @@ impl KvDevice for EmulatedSsd {
             return Ok(false);
         }
         let deleted = lsm.put(key, None);
+        self.used.store(lsm.used_bytes(), Ordering::Relaxed);
         self.end(deleted, |()| 0).map(|()| true)
     }
 
@@ -179,11 +184,12 @@ impl KvDevice for EmulatedSsd {
     fn reset(&self) -> io::Result<()> {
         let mut lsm = self.begin(0)?;
         let cleared = lsm.reset();
+        self.used.store(lsm.used_bytes(), Ordering::Relaxed);
         self.end(cleared, |()| 0)
     }
 
     fn usage(&self) -> KvUsage {
-        KvUsage { capacity_bytes: self.parameters.kv_bytes(), used_bytes: self.lsm.lock().used_bytes() }
+        KvUsage { capacity_bytes: self.parameters.kv_bytes(), used_bytes: self.used.load(Ordering::Relaxed) }
     }
 
     fn traffic(&self) -> KvTraffic {

@@ -72,7 +72,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     check_not_moved(&*storage, &declared.fast, manifest.state())?;
     let found = find_directories(&*storage, manifest.state(), &declared, !read_only)?;
     let dirs = &found.dirs;
-    for (_, former) in dirs.others().filter(|(_, path)| *path != declared.slow) {
+    let is_locked = |path: &Path| *path == *declared.slow || declared.device.as_deref() == Some(path);
+    for (_, former) in dirs.others().filter(|(_, path)| !is_locked(path)) {
         locks.push(lock(&*storage, former, read_only)?);
     }
     let numbers = match read_only {
@@ -117,6 +118,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         seqno: recovered.last_seqno,
         keyspaces,
         log_backend: request.log_backend,
+        kv_device: request.kv_device,
         manifest,
         numbers,
         unknown_files,
@@ -259,7 +261,7 @@ fn take_locks(storage: &dyn Storage, dirs: &DeclaredDirs, read_only: bool) -> Re
     }
     // A fixed lock order: all openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
-    both.into_iter().map(|dir| lock(storage, dir, read_only)).collect()
+    both.into_iter().chain(&dirs.device).map(|dir| lock(storage, dir, read_only)).collect()
 }
 
 pub(super) fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {
