@@ -27,6 +27,8 @@ pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Resu
     crate::api::db::open(storage, path, options, None)
 }
 
+pub use crate::device::nvme::model::nvme_model;
+
 /// Opens an emulated device on any storage.
 pub fn emulated_ssd(
     storage: Arc<dyn Storage>,

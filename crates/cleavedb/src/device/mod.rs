@@ -8,6 +8,7 @@ mod directory;
 mod kv_file;
 mod with_device;
 pub mod emulated;
+pub mod nvme;
 
 pub use kv_device::{KvDevice, KvPair, KvTraffic, KvUsage};
 pub use with_device::{WithDevice, device_path, is_device_path};

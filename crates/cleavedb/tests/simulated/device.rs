@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{
-    Bypass, Db, Durability, Error, KeyspaceOptions, KvDevice, KvDeviceStats, Options, Rollback, SsdParameters,
-    WriteBatch,
+    Bypass, Db, Durability, Error, KeyspaceOptions, KvDevice, KvDeviceStats, NvmeParameters, Options, Rollback,
+    SsdParameters, WriteBatch,
 };
 
 use crate::support::{BACKENDS, in_world, open_with, value};
@@ -376,6 +376,29 @@ fn a_database_in_one_directory_can_have_a_device() {
         let db = open_with(&disk, Options::new(), little_room()).unwrap();
         assert_numbers(&db, 200);
         db.close().unwrap();
+    });
+}
+
+/// The whole engine over the commands of NVMe devices, as a model of one understands them.
+#[test]
+fn a_burst_goes_around_by_nvme_commands_and_comes_back() {
+    in_world(9, || {
+        let disk = slow_disk();
+        let parameters = NvmeParameters { capacity_bytes: CAPACITY, value_bytes_max: 64 << 10 };
+        let there = testing::nvme_model(parameters).unwrap();
+        let options =
+            |rollback| without_device(Bypass::Device(rollback)).kv_device(there.clone() as Arc<dyn KvDevice>);
+        let db = open_with(&disk, options(Rollback::Lazy), little_room()).unwrap();
+        numbers(&db, 0..1500);
+        assert!(device(&db).records > 100, "{:?}", device(&db));
+        assert_numbers(&db, 1500);
+        db.close().unwrap();
+        let db = open_with(&disk, options(Rollback::Eager), little_room()).unwrap();
+        assert_numbers(&db, 1500);
+        db.close().unwrap();
+        let mut pieces = 0;
+        there.list(&mut |key| pieces += usize::from(key[..4] != [0; 4])).unwrap();
+        assert_eq!(pieces, 1, "only the owner is left");
     });
 }
 
