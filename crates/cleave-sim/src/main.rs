@@ -123,6 +123,7 @@ impl Tally {
                 self.total.vanished += report.vanished;
                 self.total.opened_without += report.opened_without;
                 self.total.slow_spells += report.slow_spells;
+                self.total.logs_on_device += report.logs_on_device;
                 self.total.compactions += report.compactions;
                 self.total.compaction_subtasks += report.compaction_subtasks;
                 self.total.value_gcs += report.value_gcs;

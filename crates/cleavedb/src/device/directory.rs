@@ -351,3 +351,7 @@ fn name_of(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| Error::input(format!("{} names no file of a device", path.display())))
 }
+
+#[cfg(test)]
+#[path = "directory_test.rs"]
+mod tests;
