@@ -144,7 +144,7 @@ impl Tally {
         println!(
             "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
              recovery), {} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow \
-             spell; {} compactions with {} additional subtasks, {} value GC jobs that \
+             spell; {} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs that \
              compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
             self.seeds,
             self.failed,
@@ -157,6 +157,7 @@ impl Tally {
             total.vanished,
             total.opened_without,
             total.slow_spells,
+            total.logs_on_device,
             total.compactions,
             total.compaction_subtasks,
             total.value_gcs,

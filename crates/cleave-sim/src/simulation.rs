@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
-use cleavedb::{Db, Error};
+use cleavedb::{Db, Error, Options};
 
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
@@ -21,7 +21,7 @@ use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::order;
-use crate::plan::{FAST, Plan};
+use crate::plan::{DEVICE, FAST, Plan};
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
 use crate::workload::Workload;

@@ -157,6 +157,28 @@ fn dead_pairs_do_not_fill_the_files() {
     assert!(traffic.commands == 5000 && traffic.media_bytes_written > traffic.host_bytes_sent, "{traffic:?}");
 }
 
+/// So many runs that only the newest are merged: the deletes among them still cover what is older.
+#[test]
+fn what_was_deleted_stays_deleted_when_a_part_of_the_runs_is_merged() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    let mut model = BTreeMap::new();
+    for number in 0..400u32 {
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 900]);
+        device.store(&key, &value).unwrap();
+        model.insert(key, value);
+        if number % 3 == 2 {
+            let old = (number / 3).to_be_bytes().to_vec();
+            assert_eq!(device.delete(&old).unwrap(), model.remove(&old).is_some());
+        }
+        if number % 50 == 49 {
+            assert_eq!(pairs_of(&device), model, "{number}");
+        }
+    }
+    drop(device);
+    assert_eq!(pairs_of(&open(&disk)), model);
+}
+
 #[test]
 fn a_device_whose_files_fail_does_nothing_more() {
     let disk = SimDisk::new();
