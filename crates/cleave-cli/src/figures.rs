@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use cleavedb::{
     BypassStats, DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, JobKindStats,
-    KvDeviceStats,
-    LevelStats, MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
+    KvDeviceStats, LevelStats, MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
 use serde_json::{Value, json};

@@ -148,7 +148,11 @@ fn bypass(bypass: &BypassStats, out: &mut dyn Write) -> io::Result<()> {
         let (used, capacity) = (BinaryBytes(device.used_bytes), BinaryBytes(device.capacity_bytes));
         let (sent, received) = (BinaryBytes(device.host_bytes_sent), BinaryBytes(device.host_bytes_received));
         let (records, back) = (counted(device.records, "record"), BinaryBytes(bypass.bytes_rolled_back));
-        writeln!(out, "   {}: {logs} of {bytes} with {records}, {used} of {capacity} in use, {back} rolled back", device.name)?;
+        writeln!(
+            out,
+            "   {}: {logs} of {bytes} with {records}, {used} of {capacity} in use, {back} rolled back",
+            device.name
+        )?;
         writeln!(out, "   {sent} sent to the device, {received} received")?;
     }
     if bypass.redirects_begun == 0 {

@@ -54,7 +54,7 @@ pub use base::kind::Seqno;
 pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
-pub use device::emulated::{EmulatedSsd, SsdParameters};
+pub use device::emulated::{BlockSide, EmulatedSsd, SsdParameters};
 pub use device::nvme::{NvmeKv, NvmeParameters};
 pub use device::{KvDevice, KvPair, KvTraffic, KvUsage};
 pub use engine::events::{Event, Listener};

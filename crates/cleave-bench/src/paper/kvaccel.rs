@@ -57,7 +57,12 @@ const fn eager(name: &'static str, claim: &'static str, workload: &'static str, 
 }
 
 const fn waits(name: &'static str, claim: &'static str) -> Experiment {
-    Experiment { name, claim, claimed: None, how: How::Waits("a measure of the device's bandwidth while RocksDB waits") }
+    Experiment {
+        name,
+        claim,
+        claimed: None,
+        how: How::Waits("a measure of the device's bandwidth while RocksDB waits"),
+    }
 }
 
 /// The paper writes for 600 s with memtables of 128 MiB; here the data is 32 times the memory.

@@ -168,7 +168,10 @@ impl KvDirectory {
         self.generation.store(generation + 1, Ordering::Relaxed);
         if repairs {
             losers.iter().try_for_each(|loser| self.discard(loser)).map_err(failed("delete"))?;
-            orphans.iter().try_for_each(|piece| self.device.delete(&piece.key()).map(drop)).map_err(failed("delete"))?;
+            orphans
+                .iter()
+                .try_for_each(|piece| self.device.delete(&piece.key()).map(drop))
+                .map_err(failed("delete"))?;
         }
         Ok(mounted)
     }

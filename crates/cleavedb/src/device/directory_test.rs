@@ -194,6 +194,52 @@ fn a_large_read_is_a_few_scans_and_a_small_one_a_single_command() {
     assert_eq!(small[..], bytes[5000..5100]);
 }
 
+/// A slow tier on the block side and logs on the key-value side share one bandwidth.
+#[test]
+fn the_block_side_and_the_pairs_share_the_time_of_one_medium() {
+    let times = crate::sched::sim::simulate(1, || {
+        let disk = SimDisk::new();
+        let parameters = SsdParameters {
+            media_bytes_per_second: 1 << 20,
+            memtable_bytes: 64 << 20,
+            ..SsdParameters::unthrottled().with_capacity(64 << 20)
+        };
+        let device = EmulatedSsd::open_on(Arc::new(disk.clone()), Path::new("/ssd"), parameters).unwrap();
+        let side = device.block_side().unwrap();
+        assert_eq!((side.dir(), side.capacity_bytes()), (Path::new("/ssd/block"), 32 << 20));
+        let path = device_path(&*device);
+        let storage = Arc::new(WithDevice::new(Arc::new(disk.clone()), device));
+        let _lock = storage.lock(&path.join("LOCK")).unwrap();
+        storage.create_dir_all(side.dir()).unwrap();
+        let pairs = storage.create(&path.join("a"), Access::Buffered).unwrap();
+        let block = storage.create(&side.dir().join("a"), Access::Buffered).unwrap();
+        let elsewhere = storage.create(Path::new("/elsewhere"), Access::Buffered).unwrap();
+        let megabyte = vec![1; 1 << 20];
+        let time = |act: &mut dyn FnMut()| {
+            let began = crate::sched::clock::now();
+            act();
+            (crate::sched::clock::now() - began).as_secs_f64()
+        };
+        let free = time(&mut || elsewhere.write_at(&megabyte, 0).unwrap());
+        let alone = time(&mut || block.write_at(&megabyte, 0).unwrap());
+        let both = time(&mut || {
+            let (pairs, megabyte) = (pairs.clone(), megabyte.clone());
+            let other = crate::sched::thread::spawn("pairs", move || pairs.write_at(&megabyte, 0).unwrap());
+            block.write_at(&vec![2; 1 << 20], 0).unwrap();
+            other.join().unwrap();
+        });
+        let read = time(&mut || assert_eq!(block.read_at(&mut vec![0; 1 << 20], 0).unwrap(), 1 << 20));
+        [free, alone, both, read]
+    });
+    let [free, alone, both, read] = times.unwrap();
+    assert!(free < 0.1, "{free}");
+    assert!(
+        (0.9..1.2).contains(&alone) && (1.9..2.3).contains(&both) && (0.9..1.2).contains(&read),
+        "{times:?}",
+        times = [alone, both, read]
+    );
+}
+
 #[test]
 fn two_databases_cannot_have_a_device_at_once_and_readers_can() {
     let device = ssd(&SimDisk::new(), 8 << 20);

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use super::emulated::BlockSide;
+
 /// A key and its value.
 pub type KvPair = (Vec<u8>, Vec<u8>);
 
@@ -64,6 +66,10 @@ pub trait KvDevice: Send + Sync {
     fn reset(&self) -> io::Result<()>;
     /// How full it is. Waits for no command.
     fn usage(&self) -> KvUsage;
+    /// Its block side, if it has one as a directory.
+    fn block_side(&self) -> Option<BlockSide> {
+        None
+    }
     /// What it has done.
     fn traffic(&self) -> KvTraffic;
 }

@@ -87,7 +87,11 @@ impl KvFile {
         }
         for (piece, parts) in wanted {
             let Some(value) = device.retrieve(&piece.key()).map_err(failed("retrieve"))? else {
-                return Err(Error::corruption(&self.path, piece.offset, "the device does not have a piece of this file"));
+                return Err(Error::corruption(
+                    &self.path,
+                    piece.offset,
+                    "the device does not have a piece of this file",
+                ));
             };
             self.fill(&piece, &value, &parts, buffer, start)?;
         }

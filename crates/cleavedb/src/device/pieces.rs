@@ -45,7 +45,10 @@ impl Piece {
 
     /// Its key.
     pub fn key(&self) -> Key {
-        assert!(self.file > 0 && self.offset <= FILE_BYTES_MAX && self.generation <= GENERATION_MAX, "a piece has a key");
+        assert!(
+            self.file > 0 && self.offset <= FILE_BYTES_MAX && self.generation <= GENERATION_MAX,
+            "a piece has a key"
+        );
         assert!((1..=PIECE_BYTES_MAX).contains(&(self.len as usize)), "a piece has a byte, and not too many");
         let mut key = [0; KEY_BYTES];
         key[..4].copy_from_slice(&self.file.to_be_bytes());
@@ -214,7 +217,11 @@ mod tests {
         assert_eq!(meaning_of(&HEADER_KEY), Some(Meaning::Header));
         let mut foreign = name_key(3);
         foreign[15] = 1;
-        let too_long = { let mut key = piece(0, 1, 1).key(); key[14] = 0xff; key };
+        let too_long = {
+            let mut key = piece(0, 1, 1).key();
+            key[14] = 0xff;
+            key
+        };
         assert_eq!([&foreign[..], &too_long, b"key"].map(meaning_of), [None; 3]);
     }
 
@@ -249,7 +256,10 @@ mod tests {
                 assert_eq!(found, wanted, "{start}..{end} after {generation}");
             }
         }
-        assert_eq!((pieces.end(), pieces.bytes(), pieces.all().count()), (42, 10 + 10 + 5 + 10 + 2 + 3 + 40 + 1 + 6, 10));
+        assert_eq!(
+            (pieces.end(), pieces.bytes(), pieces.all().count()),
+            (42, 10 + 10 + 5 + 10 + 2 + 3 + 40 + 1 + 6, 10)
+        );
         pieces.remove(&piece(2, 40, 7));
         assert!(pieces.within(3..20).is_empty(), "what a piece covers does not come back");
     }

@@ -51,8 +51,8 @@ pub use os::OsStorage;
 pub use pages::Pages;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{Faults, SimDisk};
-pub use system_calls::random_bytes;
 pub use storage::{
     Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage, read_exact_at,
     read_exact_polled, read_whole,
 };
+pub use system_calls::random_bytes;

@@ -101,14 +101,20 @@ fn a_burst_goes_to_the_device_and_comes_back_from_it() {
                 let db = open_with(&disk, options(&disk, rollback).log_backend(backend), little_room()).unwrap();
                 numbers(&db, 0..1500);
                 let bypass = db.stats().bypass;
-                assert!(bypass.redirects && bypass.logs_born_on_device > 0 && bypass.bytes_redirected > 100 << 10, "{bypass:?}");
+                assert!(
+                    bypass.redirects && bypass.logs_born_on_device > 0 && bypass.bytes_redirected > 100 << 10,
+                    "{bypass:?}"
+                );
                 let there = device(&db);
                 assert!(there.logs > 0 && there.records > 100 && there.host_bytes_sent > there.log_bytes, "{there:?}");
                 assert!(there.name.starts_with("kv-device:") && there.used_bytes >= there.log_bytes, "{there:?}");
                 assert_numbers(&db, 1500);
                 db.wait_for_background().unwrap();
                 let after = device(&db);
-                assert!(after.logs <= 1 && after.log_bytes < there.log_bytes, "the newest log alone is left: {after:?}");
+                assert!(
+                    after.logs <= 1 && after.log_bytes < there.log_bytes,
+                    "the newest log alone is left: {after:?}"
+                );
                 assert_numbers(&db, 1500);
                 db.close().unwrap();
                 assert!(pieces(&disk) <= 1, "only the owner is left");
@@ -173,7 +179,10 @@ fn a_restart_finds_what_lies_on_the_device_and_refuses_to_open_without_it() {
                 for refused in [without_device(Bypass::Off), without_device(Bypass::Spill).kv_device(other.unwrap())] {
                     for refused in [refused.clone(), refused.read_only(true)] {
                         let error = open_with(&image, refused, little_room()).err().expect("files are not there");
-                        assert!(matches!(&error, Error::InvalidInput { message } if message.contains(&name)), "{error}");
+                        assert!(
+                            matches!(&error, Error::InvalidInput { message } if message.contains(&name)),
+                            "{error}"
+                        );
                     }
                 }
                 let checked = testing::check(Arc::new(image.clone()), Path::new("/db"), &without_device(Bypass::Off));
@@ -379,6 +388,35 @@ fn a_database_in_one_directory_can_have_a_device() {
     });
 }
 
+/// Both sides share one bandwidth, which flushes and compactions do not leave to writers.
+#[test]
+fn the_slow_tier_can_lie_on_the_block_side_of_the_device() {
+    in_world(10, || {
+        let disk = SimDisk::new();
+        let parameters = SsdParameters {
+            media_bytes_per_second: 2 << 20,
+            media_latency: Duration::from_millis(5),
+            memtable_bytes: 64 << 10,
+            ..SsdParameters::unthrottled().with_capacity(CAPACITY)
+        };
+        let there = testing::emulated_ssd(Arc::new(disk.clone()), Path::new(DEVICE), parameters).unwrap();
+        let side = there.block_side().unwrap();
+        let bypass = Bypass::Device(Rollback::Eager);
+        let options = Options::new().slow_dir(side.dir()).background_threads(1).bypass(bypass).kv_device(there);
+        let db = open_with(&disk, options.clone(), little_room()).unwrap();
+        numbers(&db, 0..1500);
+        assert!(db.stats().bypass.logs_born_on_device > 0, "{:?}", db.stats().bypass);
+        db.wait_for_background().unwrap();
+        assert_numbers(&db, 1500);
+        db.close().unwrap();
+        let tables = disk.files().into_iter().filter(|(path, _)| path.starts_with(side.dir())).count();
+        assert!(tables > 2, "the slow tier is there");
+        let db = open_with(&disk, options, little_room()).unwrap();
+        assert_numbers(&db, 1500);
+        db.close().unwrap();
+    });
+}
+
 /// The whole engine over the commands of NVMe devices, as a model of one understands them.
 #[test]
 fn a_burst_goes_around_by_nvme_commands_and_comes_back() {
@@ -386,8 +424,7 @@ fn a_burst_goes_around_by_nvme_commands_and_comes_back() {
         let disk = slow_disk();
         let parameters = NvmeParameters { capacity_bytes: CAPACITY, value_bytes_max: 64 << 10 };
         let there = testing::nvme_model(parameters).unwrap();
-        let options =
-            |rollback| without_device(Bypass::Device(rollback)).kv_device(there.clone() as Arc<dyn KvDevice>);
+        let options = |rollback| without_device(Bypass::Device(rollback)).kv_device(there.clone() as Arc<dyn KvDevice>);
         let db = open_with(&disk, options(Rollback::Lazy), little_room()).unwrap();
         numbers(&db, 0..1500);
         assert!(device(&db).records > 100, "{:?}", device(&db));
@@ -411,8 +448,7 @@ fn a_device_has_one_database_and_the_bypass_needs_a_device() {
         let there = device_on(&disk, CAPACITY);
         let with_device = || Options::new().kv_device(there.clone());
         let db = open_with(&disk, with_device(), Tuning::tiny()).unwrap();
-        let open_second =
-            || testing::open(Arc::new(disk.clone()), Path::new("/second"), with_device(), Tuning::tiny());
+        let open_second = || testing::open(Arc::new(disk.clone()), Path::new("/second"), with_device(), Tuning::tiny());
         assert!(matches!(open_second(), Err(Error::Locked { .. })));
         db.close().unwrap();
         let error = open_second().err().expect("the first one owns it");

@@ -79,9 +79,7 @@ type Image = (SimDisk, u64);
 #[test]
 fn a_crash_at_each_step_of_redirect_and_rollback_loses_nothing_that_was_synced() {
     let mut on_device = 0;
-    for (seed, (rollback, backend)) in
-        [Rollback::Eager, Rollback::Lazy].into_iter().zip(BACKENDS).enumerate()
-    {
+    for (seed, (rollback, backend)) in [Rollback::Eager, Rollback::Lazy].into_iter().zip(BACKENDS).enumerate() {
         let images = in_world(seed as u64, move || {
             let disk = slow_disk();
             let db = open_at(&disk, options(&disk, rollback).log_backend(backend), little_room()).unwrap();

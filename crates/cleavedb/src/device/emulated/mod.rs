@@ -6,13 +6,14 @@
 
 mod parameters;
 mod timing;
+mod block_side;
 mod pair_log;
 mod run;
 mod lsm;
 mod files;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,8 +24,11 @@ use crate::base::{Error, Result};
 use crate::io::{Lock, OsStorage, Storage};
 use crate::sched::sync::{Mutex, MutexGuard};
 
+pub use self::block_side::BlockSide;
 pub use self::parameters::SsdParameters;
 
+/// The directory of the block side, within that of the device.
+const BLOCK_DIR: &str = "block";
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 /// The longest key.
@@ -34,6 +38,7 @@ const KEY_BYTES_MAX: usize = 255;
 pub struct EmulatedSsd {
     parameters: SsdParameters,
     identity: u64,
+    dir: PathBuf,
     timing: Arc<Timing>,
     lsm: Mutex<Lsm>,
     /// Bytes of all values, to be read while a command is carried out.
@@ -66,10 +71,11 @@ impl EmulatedSsd {
         storage.create_dir_all(&dir)?;
         let lock = storage.lock(&dir.join(files::LOCK))?;
         let timing = Arc::new(Timing::new(parameters.clone()));
-        let lsm = Lsm::open(storage, dir, timing.clone(), parameters.memtable_bytes)?;
+        let lsm = Lsm::open(storage, dir.clone(), timing.clone(), parameters.memtable_bytes)?;
         Ok(Arc::new(EmulatedSsd {
             identity: lsm.identity(),
             parameters,
+            dir,
             timing,
             used: AtomicU64::new(lsm.used_bytes()),
             lsm: Mutex::new(lsm),
@@ -191,6 +197,11 @@ impl KvDevice for EmulatedSsd {
 
     fn usage(&self) -> KvUsage {
         KvUsage { capacity_bytes: self.parameters.kv_bytes(), used_bytes: self.used.load(Ordering::Relaxed) }
+    }
+
+    fn block_side(&self) -> Option<BlockSide> {
+        let capacity_bytes = self.parameters.capacity_bytes - self.parameters.kv_bytes();
+        Some(BlockSide::new(self.dir.join(BLOCK_DIR), self.timing.clone(), capacity_bytes))
     }
 
     fn traffic(&self) -> KvTraffic {

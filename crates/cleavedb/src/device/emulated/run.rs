@@ -98,7 +98,8 @@ impl Run {
         let footer_start = bytes.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| damaged(0))?;
         let mut footer = [0; FOOTER_BYTES];
         read_exact_at(&*file, &mut footer, footer_start)?;
-        let number_at = |range: Range<usize>| footer[range].iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+        let number_at =
+            |range: Range<usize>| footer[range].iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
         let (keys_len, count, crc) = (number_at(0..8), number_at(8..16), number_at(16..20));
         let keys_start = footer_start.checked_sub(keys_len).ok_or_else(|| damaged(footer_start))?;
         if footer[20..] != MAGIC[..] {

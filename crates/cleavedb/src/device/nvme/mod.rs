@@ -84,7 +84,9 @@ impl NvmeKv {
     fn find_identity(&self) -> io::Result<u64> {
         if let Some(found) = self.retrieve(IDENTITY_KEY)? {
             let bytes = <[u8; 8]>::try_from(&found[..]);
-            return bytes.map(u64::from_le_bytes).map_err(|_| invalid("the identity of the device is damaged".to_owned()));
+            return bytes
+                .map(u64::from_le_bytes)
+                .map_err(|_| invalid("the identity of the device is damaged".to_owned()));
         }
         let mut bytes = [0; 8];
         crate::io::random_bytes(&mut bytes)?;
@@ -143,7 +145,8 @@ impl NvmeKv {
             if self.run(Opcode::List, &from, Data::FromDevice(&mut buffer))?.is_err() {
                 return Ok(());
             }
-            let keys = command::decode_list(&buffer).ok_or_else(|| invalid("the device lists damaged keys".to_owned()))?;
+            let keys =
+                command::decode_list(&buffer).ok_or_else(|| invalid("the device lists damaged keys".to_owned()))?;
             // The first one is the last one of the list before.
             let new: Vec<DeviceKey> = keys.into_iter().filter(|key| *key != from).collect();
             let Some(last) = new.last().cloned() else { return Ok(()) };
@@ -286,7 +289,8 @@ impl KvDevice for NvmeKv {
         self.list_device_keys(&mut |key| keys.push(key))?;
         for key in keys {
             // Only a hash is as long.
-            match if key.len() == DEVICE_KEY_BYTES { self.find(&key)?.and_then(|stored| stored.long_key) } else { None } {
+            match if key.len() == DEVICE_KEY_BYTES { self.find(&key)?.and_then(|stored| stored.long_key) } else { None }
+            {
                 Some(long_key) => see(&long_key),
                 None => see(key.bytes()),
             }

@@ -74,9 +74,7 @@ impl Transport for NvmeModel {
             (0x10, Data::None) => {
                 ended(if pairs.remove(&place).is_some() { status::SUCCESS } else { status::NO_SUCH_KEY })
             }
-            (0x14, Data::None) => {
-                ended(if pairs.contains_key(&place) { status::SUCCESS } else { status::NO_SUCH_KEY })
-            }
+            (0x14, Data::None) => ended(if pairs.contains_key(&place) { status::SUCCESS } else { status::NO_SUCH_KEY }),
             (0x06, Data::FromDevice(buffer)) => {
                 let from = if key_len == 0 { (0, Vec::new()) } else { place };
                 let (mut count, mut end) = (0u32, 4);

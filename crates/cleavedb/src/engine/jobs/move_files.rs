@@ -188,8 +188,7 @@ impl Core {
         let files = view.logs.values().map(|log| log.key()).chain(tables).chain(values).chain(self.saved_indexes());
         // Logs leave the device by rollback.
         let device = self.dirs.device();
-        let is_misplaced =
-            |file: &FileKey| home_of(*file, self.dirs.slow_id()) != file.dir && Some(file.dir) != device;
+        let is_misplaced = |file: &FileKey| home_of(*file, self.dirs.slow_id()) != file.dir && Some(file.dir) != device;
         let mut files: Vec<_> = files.filter(is_misplaced).collect();
         files.sort_by_key(|file| file.id);
         files

@@ -127,7 +127,8 @@ impl Core {
         let device_has_room =
             self.birth_device().is_some_and(|dir| self.storage.free_bytes(self.dirs.of(dir)) >= least);
         if device_has_room || !self.dirs.are_apart() {
-            let nothing = Tiers { redirects: true, fast_wants_room: false, device_has_room, fast_busy: None, slow_busy: None };
+            let nothing =
+                Tiers { redirects: true, fast_wants_room: false, device_has_room, fast_busy: None, slow_busy: None };
             return birthplace(&nothing);
         }
         let at = now();
