@@ -178,7 +178,7 @@ fn a_restart_finds_what_lies_on_the_device_and_refuses_to_open_without_it() {
                 );
                 for refused in [without_device(Bypass::Off), without_device(Bypass::Spill).kv_device(other.unwrap())] {
                     for refused in [refused.clone(), refused.read_only(true)] {
-                        let error = open_with(&image, refused, little_room()).err().expect("files are not there");
+                        let error = open_with(&image, refused, little_room()).expect_err("files are not there");
                         assert!(
                             matches!(&error, Error::InvalidInput { message } if message.contains(&name)),
                             "{error}"
@@ -451,12 +451,12 @@ fn a_device_has_one_database_and_the_bypass_needs_a_device() {
         let open_second = || testing::open(Arc::new(disk.clone()), Path::new("/second"), with_device(), Tuning::tiny());
         assert!(matches!(open_second(), Err(Error::Locked { .. })));
         db.close().unwrap();
-        let error = open_second().err().expect("the first one owns it");
+        let error = open_second().expect_err("the first one owns it");
         assert!(matches!(&error, Error::InvalidInput { message } if message.contains("another database")), "{error}");
         // Pairs of another program are left alone.
         there.reset().unwrap();
         there.store(b"theirs", b"1").unwrap();
-        let error = open_second().err().expect("the device is not empty");
+        let error = open_second().expect_err("the device is not empty");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         assert_eq!(there.retrieve(b"theirs").unwrap().as_deref(), Some(&b"1"[..]));
     });

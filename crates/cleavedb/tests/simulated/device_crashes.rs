@@ -168,7 +168,7 @@ fn a_device_that_disappears_stops_writes_with_an_error_that_names_it() {
             let least = durable.load(Ordering::SeqCst);
             // Not there; and back again, with all that was synced.
             let image = disk.process_crash();
-            let error = open_at(&image, without_device(Bypass::Spill), little_room()).err().expect("logs are missing");
+            let error = open_at(&image, without_device(Bypass::Spill), little_room()).expect_err("logs are missing");
             assert!(error.to_string().contains(&name), "{error}");
             assert!(image.come_back(Path::new(DEVICE)));
             reopened(&image, least);

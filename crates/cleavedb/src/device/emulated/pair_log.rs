@@ -11,6 +11,9 @@ const HEADER_BYTES: usize = 10;
 /// In place of a length, for a delete.
 const DELETED: u32 = u32::MAX;
 
+/// Is passed keys and values, `None` for a delete.
+type SeePair<'a> = dyn FnMut(&[u8], Option<&[u8]>) + 'a;
+
 /// The log.
 pub(super) struct PairLog {
     pub file: Arc<dyn File>,
@@ -39,7 +42,7 @@ impl PairLog {
     }
 
     /// Passes on the records of a log, up to the first one that is not whole: nothing after it was durable.
-    pub fn replay(file: &dyn File, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<()> {
+    pub fn replay(file: &dyn File, see: &mut SeePair<'_>) -> Result<()> {
         let mut bytes = vec![0; file.len()? as usize];
         read_exact_at(file, &mut bytes, 0)?;
         let mut rest = &bytes[..];

@@ -13,9 +13,12 @@ use crate::sched::sync::Mutex;
 /// The model. Its keys have an order of their own, as those of a device may.
 #[derive(Default)]
 pub struct NvmeModel {
-    pairs: Mutex<BTreeMap<(u64, Vec<u8>), Vec<u8>>>,
+    pairs: Mutex<BTreeMap<Place, Vec<u8>>>,
     capacity_bytes: Option<usize>,
 }
+
+/// A key, and before it what its order depends on.
+type Place = (u64, Vec<u8>);
 
 /// A device behind a new model.
 pub fn nvme_model(parameters: NvmeParameters) -> io::Result<Arc<NvmeKv>> {
@@ -33,7 +36,7 @@ impl NvmeModel {
         NvmeModel { capacity_bytes: Some(bytes), ..NvmeModel::default() }
     }
 
-    fn place(key: &[u8]) -> (u64, Vec<u8>) {
+    fn place(key: &[u8]) -> Place {
         (xxh3_64(key), key.to_vec())
     }
 }
