@@ -209,6 +209,20 @@ impl Options {
     /// also by [`check_files`](Options::check_files): otherwise opening fails with [`Error::InvalidInput`], which names it. After
     /// a clean close nothing of the database is left there, if the tiers had room for it. A device that fails stops writes, as other
     /// storage does. Takes effect at each open.
+    ///
+    /// ```
+    /// # fn main() -> cleavedb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use cleavedb::{Bypass, EmulatedSsd, Options, Rollback, SsdParameters};
+    ///
+    /// let device = EmulatedSsd::open(dir.path().join("device"), SsdParameters::modern())?;
+    /// let options = Options::new().kv_device(device).bypass(Bypass::Device(Rollback::Eager));
+    /// let db = options.open(dir.path().join("db"))?;
+    /// db.put("key", "value")?;
+    /// assert!(db.stats().bypass.device.is_some());
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn kv_device(mut self, device: Arc<dyn KvDevice>) -> Options {
         self.kv_device = Some(device);
         self

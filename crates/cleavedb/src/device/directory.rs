@@ -15,15 +15,11 @@ use super::kv_device::KvDevice;
 use super::kv_file::{KvFile, LockFile};
 use super::pieces::{HEADER, HEADER_KEY, Meaning, NameRecord, Piece, Pieces, meaning_of, name_key};
 use crate::base::{Error, Result};
-use crate::io::{DirEntry, File, Lock};
+use crate::io::{DirEntry, File, Lock, ProcessLock};
 use crate::sched::sync::{Mutex, MutexGuard};
 
 /// Space that no allocation gets: for the small files that allocate none.
 const SMALL_FILES_BYTES: u64 = 64 << 10;
-
-/// Devices that databases of this process have locked, by their address: the number of holders of a shared lock, or 0 for an
-/// exclusive one. Devices that other processes can reach have locks of their own.
-static LOCKED: parking_lot::Mutex<BTreeMap<usize, usize>> = parking_lot::Mutex::new(BTreeMap::new());
 
 /// The files of a device.
 pub struct KvDirectory {
@@ -66,21 +62,6 @@ impl InodeState {
     }
 }
 
-/// Releases a device.
-struct DeviceLock(usize);
-
-impl Lock for DeviceLock {}
-
-impl Drop for DeviceLock {
-    fn drop(&mut self) {
-        let mut locked = LOCKED.lock();
-        match locked.get_mut(&self.0) {
-            Some(holders) if *holders > 1 => *holders -= 1,
-            _ => drop(locked.remove(&self.0)),
-        }
-    }
-}
-
 impl KvDirectory {
     /// The directory at `path`, a place that nothing else has. Reads nothing yet.
     pub fn new(device: Arc<dyn KvDevice>, path: PathBuf) -> Arc<KvDirectory> {
@@ -97,16 +78,9 @@ impl KvDirectory {
     /// # Errors
     /// [`Error::Locked`] if another database has it, [`Error::Unsupported`] if it holds pairs of another program.
     pub fn lock(&self, path: &Path, shared: bool) -> Result<Box<dyn Lock>> {
+        // Devices that other processes can reach have locks of their own.
         let address = Arc::as_ptr(&self.device).cast::<()>().addr();
-        let taken = {
-            let mut locked = LOCKED.lock();
-            let holders = locked.get(&address).copied();
-            if holders.is_some_and(|holders| !shared || holders == 0) {
-                return Err(Error::Locked { path: path.to_owned() });
-            }
-            locked.insert(address, if shared { holders.unwrap_or_default() + 1 } else { 0 });
-            DeviceLock(address)
-        };
+        let taken = ProcessLock::take(address, shared, path)?;
         let mut mounted = self.mount(!shared)?;
         mounted.locks.push(name_of(path)?);
         *self.mounted.lock() = Some(mounted);

@@ -112,15 +112,15 @@ fn renaming_leaves_the_old_file_or_the_new_one_whenever_power_is_lost() {
             let file = there.create("OWNER.new");
             file.write_at(text.as_bytes(), 0).unwrap();
             file.sync().unwrap();
-            let images = Arc::new(parking_lot::Mutex::new(Vec::new()));
+            let images = Arc::new(std::sync::Mutex::new(Vec::new()));
             let into = images.clone();
-            disk.on_sync(move |disk, _| into.lock().push(disk.power_loss(seed)));
+            disk.on_sync(move |disk, _| into.lock().unwrap().push(disk.power_loss(seed)));
             there.storage.rename(&there.path.join("OWNER.new"), &there.path.join("OWNER")).unwrap();
             let before_sync = disk.power_loss(seed);
             there.storage.sync_dir(&there.path).unwrap();
             disk.clear_on_sync();
             let after = disk.power_loss(seed);
-            let images = std::mem::take(&mut *images.lock());
+            let images = std::mem::take(&mut *images.lock().unwrap());
             for image in images.into_iter().chain([before_sync]) {
                 image.clear_on_sync();
                 let then = There::at(&image);

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::emulated::BlockSide;
+use super::block_side::BlockSide;
 
 /// A key and its value.
 pub type KvPair = (Vec<u8>, Vec<u8>);

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::block_side::BlockSide;
 use super::directory::KvDirectory;
-use super::emulated::BlockSide;
 use super::kv_device::KvDevice;
 use crate::base::{Error, Result};
 use crate::io::{Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage};

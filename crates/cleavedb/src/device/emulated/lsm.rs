@@ -15,6 +15,7 @@ use super::run::{Entry, Run, ValueRange};
 use super::timing::Timing;
 use crate::base::Result;
 use crate::device::KvPair;
+use crate::device::block_side::Medium;
 use crate::io::{Access, File, Storage};
 
 /// With more runs, the newest ones of similar size are merged.

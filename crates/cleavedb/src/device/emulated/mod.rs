@@ -6,7 +6,6 @@
 
 mod parameters;
 mod timing;
-mod block_side;
 mod pair_log;
 mod run;
 mod lsm;
@@ -19,12 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::lsm::Lsm;
 use self::timing::Timing;
+use super::block_side::BlockSide;
 use super::kv_device::{KvDevice, KvPair, KvTraffic, KvUsage};
 use crate::base::{Error, Result};
 use crate::io::{Lock, OsStorage, Storage};
 use crate::sched::sync::{Mutex, MutexGuard};
 
-pub use self::block_side::BlockSide;
 pub use self::parameters::SsdParameters;
 
 /// The directory of the block side, within that of the device.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::timing::Timing;
 use crate::base::{Error, Result};
+use crate::device::block_side::Medium;
 use crate::io::{Access, File, Storage, read_exact_at};
 
 const MAGIC: &[u8; 8] = b"ssd run1";

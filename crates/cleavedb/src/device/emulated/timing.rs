@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::parameters::SsdParameters;
+use crate::device::block_side::Medium;
 use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
 use crate::sched::thread::sleep;
@@ -41,23 +42,23 @@ impl Timing {
         occupy(&self.processor_until, time, Duration::ZERO);
     }
 
-    /// Bytes are written to the medium.
-    pub fn write(&self, bytes: u64) {
+    /// Bytes written to the medium, and read from it.
+    pub fn media_bytes(&self) -> (u64, u64) {
+        (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
+    }
+}
+
+impl Medium for Timing {
+    fn write(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
         // A write is acknowledged from memory of the device that keeps it.
         occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second), Duration::ZERO);
     }
 
-    /// Bytes are read from it.
-    pub fn read(&self, bytes: u64) {
+    fn read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
         let time = time_of(bytes, self.parameters.media_bytes_per_second);
         occupy(&self.media_until, time, self.parameters.media_latency);
-    }
-
-    /// Bytes written to the medium, and read from it.
-    pub fn media_bytes(&self) -> (u64, u64) {
-        (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
 }
 

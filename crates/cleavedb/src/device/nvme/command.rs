@@ -3,12 +3,10 @@
 //! The key lies in dwords 2, 3, 14 and 15, in this order, lowest byte first; its length in the lowest byte of dword 11; the length of
 //! the data in dword 10. (NVM Express Key Value Command Set Specification 1.0.)
 
-use std::io;
+use crate::io::nvme::Entry;
 
 /// The longest key of a device.
 pub const DEVICE_KEY_BYTES: usize = 16;
-/// A submission entry.
-pub type Entry = [u8; 64];
 /// The dwords of an entry that have the key.
 const KEY_DWORDS: [usize; 4] = [2, 3, 14, 15];
 
@@ -77,44 +75,6 @@ impl Command {
         entry[44] = self.key.len;
         entry
     }
-}
-
-/// A dword of an entry.
-pub fn dword(entry: &Entry, number: usize) -> u32 {
-    let bytes = &entry[4 * number..4 * number + 4];
-    bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
-}
-
-/// The data of a command.
-pub enum Data<'a> {
-    None,
-    ToDevice(&'a [u8]),
-    FromDevice(&'a mut [u8]),
-}
-
-impl Data<'_> {
-    pub fn len(&self) -> usize {
-        match self {
-            Data::None => 0,
-            Data::ToDevice(bytes) => bytes.len(),
-            Data::FromDevice(buffer) => buffer.len(),
-        }
-    }
-}
-
-/// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
-    /// Type and code, without the phase bit.
-    pub status: u16,
-    /// Dword 0 of the completion entry: of a retrieve, the length of the value, even if only a part of it had room.
-    pub result: u32,
-}
-
-/// How commands get to a device.
-pub trait Transport: Send + Sync {
-    /// Submits an entry with its data, and waits for its completion.
-    fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion>;
 }
 
 /// The keys of a list: their count (`u32`), then for each its length (`u16`) and its bytes, padded to four bytes.

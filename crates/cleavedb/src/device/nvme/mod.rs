@@ -7,8 +7,6 @@
 //! the longer key (`u16`, 0 without one) and that key itself, which is compared when the value is read, and before it is replaced.
 
 mod command;
-#[cfg(all(target_os = "linux", not(feature = "portable")))]
-mod passthrough;
 #[cfg(any(test, feature = "testing"))]
 pub mod model;
 
@@ -20,8 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use self::command::{Command, DEVICE_KEY_BYTES, Data, DeviceKey, Opcode, Transport, status};
+use self::command::{Command, DEVICE_KEY_BYTES, DeviceKey, Opcode, status};
 use super::kv_device::{KvDevice, KvTraffic, KvUsage};
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+use crate::io::NvmePassthrough;
+use crate::io::nvme::{Data, Transport};
 
 /// Room for a value that is read before its length is known.
 const RETRIEVE_BYTES: usize = 20 << 10;
@@ -60,7 +61,7 @@ impl NvmeKv {
     /// Those of the system, and of the device.
     #[cfg(all(target_os = "linux", not(feature = "portable")))]
     pub fn open(path: impl AsRef<Path>, parameters: NvmeParameters) -> io::Result<Arc<NvmeKv>> {
-        NvmeKv::on(Arc::new(passthrough::Passthrough::open(path.as_ref())?), parameters)
+        NvmeKv::on(Arc::new(NvmePassthrough::open(path.as_ref())?), parameters)
     }
 
     /// A device behind any transport.
@@ -106,7 +107,7 @@ impl NvmeKv {
             Data::FromDevice(buffer) => (0, Some(buffer.len())),
         };
         self.sent.fetch_add((key.len() + sent) as u64, Ordering::Relaxed);
-        let command = Command { opcode, key: key.clone(), data_bytes: data.len() as u32 };
+        let command = Command { opcode, key: key.clone(), data_bytes: data.bytes() as u32 };
         let completion = self.transport.submit(&command.encode(), data)?;
         match completion.status & status::CODE {
             status::SUCCESS => {

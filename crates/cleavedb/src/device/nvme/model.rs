@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::command::{Completion, Data, Entry, Transport, dword, status};
+use super::command::status;
 use super::{NvmeKv, NvmeParameters};
+use crate::io::nvme::{Completion, Data, Entry, Transport, dword};
 use crate::sched::sync::Mutex;
 
 /// The model. Its keys have an order of their own, as those of a device may.
@@ -51,7 +52,7 @@ impl Transport for NvmeModel {
         let key: Vec<u8> =
             [2, 3, 14, 15].into_iter().flat_map(|number| dword(entry, number).to_le_bytes()).take(key_len).collect();
         let needs_key = !matches!(entry[0], 0x00 | 0x06);
-        if key_len > 16 || needs_key && key_len == 0 || dword(entry, 10) as usize != data.len() {
+        if key_len > 16 || needs_key && key_len == 0 || dword(entry, 10) as usize != data.bytes() {
             return ended(INVALID_FIELD);
         }
         let mut pairs = self.pairs.lock();

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use super::command::Entry;
 use super::model::NvmeModel;
 use super::*;
+use crate::io::nvme::Entry;
 use crate::sched::random::Random;
 
 const PARAMETERS: NvmeParameters = NvmeParameters { capacity_bytes: 10 << 20, value_bytes_max: 64 << 10 };

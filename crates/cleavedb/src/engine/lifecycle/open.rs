@@ -174,13 +174,15 @@ fn accesses(storage: &dyn Storage, dirs: &Dirs, wanted: Option<bool>) -> Result<
     // The lock file exists in all directories by now.
     let try_direct = |dir: &Path| storage.open_read(&dir.join(LOCK), Access::Direct);
     let supports = |dir: &Path| try_direct(dir).is_ok();
+    // A KV device has no page cache.
+    let others = || dirs.others().filter(|(dir, _)| Some(*dir) != dirs.device());
     match wanted {
         Some(true) => {
             dirs.all().try_for_each(|(_, dir)| try_direct(dir).map(drop))?;
             Ok((Access::Direct, Access::Direct))
         }
         Some(false) => Ok((Access::Buffered, Access::Buffered)),
-        None if dirs.others().next().is_some() && dirs.others().all(|(_, dir)| supports(dir)) => {
+        None if others().next().is_some() && others().all(|(_, dir)| supports(dir)) => {
             Ok((Access::Buffered, Access::Direct))
         }
         None => Ok((Access::Buffered, Access::Buffered)),

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use super::command::{Completion, Data, Entry, Transport, dword};
+use super::nvme::{Completion, Data, Entry, Transport, dword};
 
 /// A command may take this long.
 const TIMEOUT_MS: u32 = 30_000;
@@ -67,23 +67,24 @@ unsafe impl Ioctl for Request {
 }
 
 /// A namespace of a device.
-pub(super) struct Passthrough {
+pub struct NvmePassthrough {
     file: fs::File,
     namespace: u32,
 }
 
-impl Passthrough {
-    pub fn open(path: &Path) -> io::Result<Passthrough> {
+impl NvmePassthrough {
+    /// Opens the generic character device of a namespace, which no other process may have open so.
+    pub fn open(path: &Path) -> io::Result<NvmePassthrough> {
         let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let request = Request { opcode: GET_NAMESPACE, command: std::ptr::null_mut() };
         // SAFETY: this request takes no pointer.
         let namespace = unsafe { rustix::ioctl::ioctl(&file, request) }?;
-        Ok(Passthrough { file, namespace: namespace as u32 })
+        Ok(NvmePassthrough { file, namespace: namespace as u32 })
     }
 }
 
-impl Transport for Passthrough {
+impl Transport for NvmePassthrough {
     fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
         let (address, data_len) = match data {
             Data::None => (0, 0),
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_no_device_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(Passthrough::open(file.path()).is_err());
-        assert!(Passthrough::open(Path::new("/nowhere/ng0n1")).is_err());
+        assert!(NvmePassthrough::open(file.path()).is_err());
+        assert!(NvmePassthrough::open(Path::new("/nowhere/ng0n1")).is_err());
     }
 }

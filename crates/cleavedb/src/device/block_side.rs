@@ -1,24 +1,29 @@
-//! The block side of an emulated device: a directory of ordinary files, whose reads and writes take their time from the same medium
-//! as the pairs of the key-value side. It can be the directory of the slow tier.
+//! The block side of a device: a directory of ordinary files, whose reads and writes take their time from the same medium as the pairs
+//! of the key-value side. It can be the directory of the slow tier.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::timing::Timing;
 use crate::base::Result;
 use crate::io::File;
+
+/// What takes time: a read or a write returns once the device would have done it.
+pub(crate) trait Medium: Send + Sync {
+    fn read(&self, bytes: u64);
+    fn write(&self, bytes: u64);
+}
 
 /// The block side of a device.
 #[derive(Clone)]
 pub struct BlockSide {
     dir: PathBuf,
-    timing: Arc<Timing>,
+    medium: Arc<dyn Medium>,
     capacity_bytes: u64,
 }
 
 impl BlockSide {
-    pub(super) fn new(dir: PathBuf, timing: Arc<Timing>, capacity_bytes: u64) -> BlockSide {
-        BlockSide { dir, timing, capacity_bytes }
+    pub(crate) fn new(dir: PathBuf, medium: Arc<dyn Medium>, capacity_bytes: u64) -> BlockSide {
+        BlockSide { dir, medium, capacity_bytes }
     }
 
     /// The directory: an open of a database with this device waits for the device where it reads and writes files there.
@@ -37,19 +42,19 @@ impl BlockSide {
 
     /// The file, with the time that the device takes.
     pub(crate) fn timed(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(BlockFile { file, timing: self.timing.clone() })
+        Arc::new(BlockFile { file, medium: self.medium.clone() })
     }
 }
 
 /// A file on the block side.
 struct BlockFile {
     file: Arc<dyn File>,
-    timing: Arc<Timing>,
+    medium: Arc<dyn Medium>,
 }
 
 impl BlockFile {
     fn read(&self, count: Result<usize>) -> Result<usize> {
-        count.inspect(|count| self.timing.read(*count as u64))
+        count.inspect(|count| self.medium.read(*count as u64))
     }
 }
 
@@ -73,7 +78,7 @@ impl File for BlockFile {
     fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
         let is_read = self.file.read_or_prefetch(buffer, offset);
         if is_read {
-            self.timing.read(buffer.len() as u64);
+            self.medium.read(buffer.len() as u64);
         }
         is_read
     }
@@ -88,7 +93,7 @@ impl File for BlockFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.file.write_at(bytes, offset)?;
-        self.timing.write(bytes.len() as u64);
+        self.medium.write(bytes.len() as u64);
         Ok(())
     }
 
