@@ -59,8 +59,7 @@ impl Core {
 
     /// There are logs on the device. O(files).
     pub fn device_holds_logs(&self) -> bool {
-        let view = self.published.view();
-        self.dirs.device().is_some_and(|device| !self.files_in(&view, device).is_empty())
+        self.dirs.device().is_some_and(|device| !self.files_in(&self.published.view(), device).is_empty())
     }
 
     /// Moves all logs off the device, as far as the tiers have room for them; what has none stays, and the next open goes on. The
