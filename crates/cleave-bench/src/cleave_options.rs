@@ -2,12 +2,14 @@
 //! settings. Part of a run's plan; `engines/cleave.rs` applies them.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    BucketSplits, Bypass, Compression, DeltaPlacement, KeyspaceOptions, LogBackend, Options, Scheduling, ValueOptions,
-    ValuePlacement, ValueReordering, VictimPolicy,
+    BucketSplits, Bypass, Compression, DeltaPlacement, EmulatedSsd, KeyspaceOptions, KvDevice, LogBackend, Options,
+    Rollback, Scheduling, SsdParameters, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,9 @@ struct Chosen {
     syncs: bool,
     deltas: DeltaPlacement,
     is_hash: bool,
+    /// The directory of an emulated KV device, and what it is like.
+    device: Option<PathBuf>,
+    parameters: SsdParameters,
 }
 
 impl Chosen {
@@ -45,6 +50,8 @@ impl Chosen {
             syncs: true,
             deltas: DeltaPlacement::Levels,
             is_hash: false,
+            device: None,
+            parameters: SsdParameters::modern(),
         }
     }
 
@@ -69,7 +76,7 @@ impl Chosen {
 }
 
 /// All options. A new option of the engine is a new row.
-const KNOWN: [Known; 26] = [
+const KNOWN: [Known; 27] = [
     Known {
         key: "log-backend",
         values: "auto, ring or plain",
@@ -251,14 +258,33 @@ const KNOWN: [Known; 26] = [
     },
     Known {
         key: "bypass",
-        values: "off or spill",
+        values: "off, spill, device:DIR or device-lazy:DIR (an emulated KV device; DIR lies in the directory of the database)",
         set: |chosen, value| {
-            let bypass = match value {
-                "off" => Bypass::Off,
-                "spill" => Bypass::Spill,
+            let on_device = |rollback, dir: &str, chosen: Chosen| {
+                let device = Some(PathBuf::from(dir)).filter(|dir| !dir.as_os_str().is_empty())?;
+                let chosen = Chosen { device: Some(device), ..chosen };
+                chosen.options(|options| options.bypass(Bypass::Device(rollback)))
+            };
+            match value.split_once(':') {
+                None if value == "off" => chosen.options(|options| options.bypass(Bypass::Off)),
+                None if value == "spill" => chosen.options(|options| options.bypass(Bypass::Spill)),
+                Some(("device", dir)) => on_device(Rollback::Eager, dir, chosen),
+                Some(("device-lazy", dir)) => on_device(Rollback::Lazy, dir, chosen),
+                _ => None,
+            }
+        },
+    },
+    Known {
+        key: "kv-device",
+        values: "modern, cosmos-plus or unthrottled",
+        set: |chosen, value| {
+            let parameters = match value {
+                "modern" => SsdParameters::modern(),
+                "cosmos-plus" => SsdParameters::cosmos_plus(),
+                "unthrottled" => SsdParameters::unthrottled(),
                 _ => return None,
             };
-            chosen.options(|options| options.bypass(bypass))
+            Some(Chosen { parameters, ..chosen })
         },
     },
     Known {
@@ -376,6 +402,13 @@ impl CleaveOptions {
         }
     }
 
+    /// The KV device, for a database in a directory.
+    pub fn device(&self, of: &Path) -> cleavedb::Result<Option<Arc<dyn KvDevice>>> {
+        let chosen = chosen_of(&self.0, Options::new()).expect("the options were checked when they were parsed");
+        let Some(dir) = chosen.device else { return Ok(None) };
+        Ok(Some(EmulatedSsd::open(of.join(dir), chosen.parameters)?))
+    }
+
     /// Whether they disable syncs.
     pub fn without_syncs(&self) -> bool {
         self.apply(Options::new()).1.is_some()
@@ -419,8 +452,8 @@ mod tests {
         let all = "log-backend=plain,compression=none,compression-by-level=none+lz4+zstd,block-size=16K,filter-bits=0,\
                    separation=192,placement=log-look-ups,reordering=never,victims=random:3,hot-cold=off,group-size=1M,\
                    value-compression=lz4,spare=20,spare-bytes=0,open-files=64,background-threads=1,busy-poll=off,syncs=off,\
-                   scheduling=static:4:16M,bypass=spill,background-io=100M,deltas=buckets,bucket-split=60,\
-                   operand-cache=12,memory=64M,keyspace=hash";
+                    scheduling=static:4:16M,bypass=spill,kv-device=cosmos-plus,background-io=100M,deltas=buckets,bucket-split=60,\
+                    operand-cache=12,memory=64M,keyspace=hash";
         assert_eq!(all.parse::<CleaveOptions>().unwrap().to_string(), all);
         assert_eq!(all.split(',').count(), KNOWN.len());
         let policies = ["auto", "auto-fixed-levels", "adoc", "static"];
@@ -428,11 +461,15 @@ mod tests {
         assert!(
             ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
         );
+        let bypasses = ["off", "device:kv", "device-lazy:/kv"];
+        assert!(bypasses.iter().all(|name| format!("bypass={name}").parse::<CleaveOptions>().is_ok()));
         assert!("bucket-split=never".parse::<CleaveOptions>().is_ok());
         assert!(["scanned", "idle"].iter().all(|when| format!("reordering={when}").parse::<CleaveOptions>().is_ok()));
         assert!(
             [
                 "scheduling=static:4",
+                "bypass=device",
+                "bypass=device:",
                 "spare=0",
                 "bucket-split=9",
                 "operand-cache=51",

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cleavedb::limits::KEYSPACE_NAME_BYTES_MAX;
-use cleavedb::{DeltaPlacement, Options};
+use cleavedb::{DeltaPlacement, EmulatedSsd, Options, SsdParameters};
 
 use crate::form::{FileForm, Form};
 
@@ -101,16 +101,27 @@ pub struct Database {
     /// Directory of tables, if not DB
     #[arg(long, value_name = "DIR", global = true)]
     pub slow_dir: Option<PathBuf>,
+    /// Directory of an emulated KV device on which there are logs of DB
+    #[arg(long, value_name = "DIR", global = true)]
+    pub kv_device: Option<PathBuf>,
 }
 
 impl Database {
     /// A database in one directory.
     pub fn at(path: &Path) -> Database {
-        Database { path: path.to_owned(), fast_dir: None, slow_dir: None }
+        Database { path: path.to_owned(), fast_dir: None, slow_dir: None, kv_device: None }
     }
 
-    /// Options with these directories.
-    pub fn options(&self) -> Options {
+    /// Options with these directories and the device, which is open as long as they exist.
+    pub fn options(&self) -> cleavedb::Result<Options> {
+        match &self.kv_device {
+            Some(dir) => Ok(self.directories().kv_device(EmulatedSsd::open(dir, SsdParameters::modern())?)),
+            None => Ok(self.directories()),
+        }
+    }
+
+    /// Options with these directories alone.
+    pub fn directories(&self) -> Options {
         let options = match &self.fast_dir {
             Some(dir) => Options::new().fast_dir(dir),
             None => Options::new(),

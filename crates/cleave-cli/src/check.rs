@@ -13,7 +13,7 @@ use crate::{args, open};
 /// closed.
 pub fn run(args: &args::Check, out: &mut dyn Write) -> Result<()> {
     let database = &args.database;
-    let report = database.options().check_files(&database.path);
+    let report = database.options().and_then(|options| options.check_files(&database.path));
     let report = report.map_err(|error| open::failure_of(database, error))?;
     let written = if args.json { writeln!(out, "{:#}", as_json(&report)) } else { print(&report, out) };
     let written = written.and_then(|()| out.flush());

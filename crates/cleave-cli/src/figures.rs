@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cleavedb::{
     BypassStats, DecisionStats, DeltaStats, DeviceStats, DirectoryStats, GroupStats, HashStats, JobKindStats,
-    LevelStats, MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
+    KvDeviceStats, LevelStats, MemoryStats, RunStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
 };
 use indicatif::HumanCount;
 use serde_json::{Value, json};
@@ -99,6 +99,21 @@ fn hash_as_json(hash: &HashStats) -> Value {
 }
 
 fn bypass_as_json(bypass: &BypassStats) -> Value {
+    let device = |device: &KvDeviceStats| {
+        json!({
+            "name": device.name,
+            "capacity_bytes": device.capacity_bytes,
+            "used_bytes": device.used_bytes,
+            "logs": device.logs,
+            "log_bytes": device.log_bytes,
+            "records": device.records,
+            "commands": device.commands,
+            "host_bytes_sent": device.host_bytes_sent,
+            "host_bytes_received": device.host_bytes_received,
+            "media_bytes_written": device.media_bytes_written,
+            "media_bytes_read": device.media_bytes_read,
+        })
+    };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     json!({
         "redirects": bypass.redirects,
@@ -108,6 +123,9 @@ fn bypass_as_json(bypass: &BypassStats) -> Value {
         "bytes_redirected": bypass.bytes_redirected,
         "seconds_of_waiting_prevented": bypass.waiting_prevented.as_secs_f64(),
         "logs_born_slow": bypass.logs_born_slow,
+        "logs_born_on_device": bypass.logs_born_on_device,
+        "bytes_rolled_back": bypass.bytes_rolled_back,
+        "device": bypass.device.as_ref().map(device),
     })
 }
 

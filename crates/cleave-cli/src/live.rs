@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The page of a database that a running process has open.
 pub fn read(database: &Database) -> Result<Option<LiveStats>> {
     let dir = database.fast_dir.as_ref().unwrap_or(&database.path);
-    let page = database.options().live_stats(&database.path)?;
+    let page = database.directories().live_stats(&database.path)?;
     Ok(page.filter(|page| is_alive(page.process) && (is_fresh(dir) || is_locked(dir))))
 }
 

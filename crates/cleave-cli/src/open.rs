@@ -11,13 +11,13 @@ use crate::{live, progress};
 
 /// Opens an existing database read-only.
 pub fn to_read(database: &Database) -> Result<Db> {
-    let opened = database.options().read_only(true).open(&database.path);
+    let opened = database.options().and_then(|options| options.read_only(true).open(&database.path));
     opened.map_err(|error| failure_of(database, error))
 }
 
 /// Opens an existing database for writing.
 pub fn to_write(database: &Database) -> Result<Db> {
-    let opened = database.options().create_if_missing(false).open(&database.path);
+    let opened = database.options().and_then(|options| options.create_if_missing(false).open(&database.path));
     opened.map_err(|error| failure_of(database, error))
 }
 
@@ -25,7 +25,7 @@ pub fn to_write(database: &Database) -> Result<Db> {
 pub fn existing_or_new(database: &Database) -> Result<Db> {
     match to_write(database) {
         Err(Failure::Engine(Error::NotFound { .. })) => {
-            let opened = database.options().open(&database.path);
+            let opened = database.options().and_then(|options| options.open(&database.path));
             let db = opened.map_err(|error| failure_of(database, error))?;
             progress::note(&format!("created the database {database}"));
             Ok(db)

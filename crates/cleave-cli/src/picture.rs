@@ -143,8 +143,20 @@ fn scheduling(scheduling: &SchedulingStats, shown: usize, out: &mut dyn Write) -
 
 /// What writers do while background work cannot follow them; nothing if they have always been slowed.
 fn bypass(bypass: &BypassStats, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(device) = &bypass.device {
+        let (logs, bytes) = (counted(device.logs as u64, "log"), BinaryBytes(device.log_bytes));
+        let (used, capacity) = (BinaryBytes(device.used_bytes), BinaryBytes(device.capacity_bytes));
+        let (sent, received) = (BinaryBytes(device.host_bytes_sent), BinaryBytes(device.host_bytes_received));
+        let (records, back) = (counted(device.records, "record"), BinaryBytes(bypass.bytes_rolled_back));
+        writeln!(
+            out,
+            "   {}: {logs} of {bytes} with {records}, {used} of {capacity} in use, {back} rolled back",
+            device.name
+        )?;
+        writeln!(out, "   {sent} sent to the device, {received} received")?;
+    }
     if bypass.redirects_begun == 0 {
-        return Ok(());
+        return if bypass.device.is_some() { writeln!(out) } else { Ok(()) };
     }
     let now = if bypass.redirects { "writers go around background work now; " } else { "" };
     let (times, bytes) = (counted(bypass.redirects_begun, "redirect"), BinaryBytes(bypass.bytes_redirected));

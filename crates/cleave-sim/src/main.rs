@@ -123,6 +123,7 @@ impl Tally {
                 self.total.vanished += report.vanished;
                 self.total.opened_without += report.opened_without;
                 self.total.slow_spells += report.slow_spells;
+                self.total.logs_on_device += report.logs_on_device;
                 self.total.compactions += report.compactions;
                 self.total.compaction_subtasks += report.compaction_subtasks;
                 self.total.value_gcs += report.value_gcs;
@@ -143,7 +144,7 @@ impl Tally {
         println!(
             "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
              recovery), {} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow \
-             spell; {} compactions with {} additional subtasks, {} value GC jobs that \
+             spell; {} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs that \
              compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
             self.seeds,
             self.failed,
@@ -156,6 +157,7 @@ impl Tally {
             total.vanished,
             total.opened_without,
             total.slow_spells,
+            total.logs_on_device,
             total.compactions,
             total.compaction_subtasks,
             total.value_gcs,

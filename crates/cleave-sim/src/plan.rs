@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::{Canary, Spread, Tuning};
-use cleavedb::{Bypass, Compression, DeltaPlacement, Durability, LogBackend, Options, Scheduling};
+use cleavedb::{
+    Bypass, Compression, DeltaPlacement, Durability, LogBackend, Options, Rollback, Scheduling, SsdParameters,
+};
 use cleavedb::{ValuePlacement, ValueReordering, VictimPolicy};
 
 use crate::operator::Chain;
@@ -13,6 +15,18 @@ use crate::slow_spell::SlowSpell;
 
 /// The fast directory, of a database with two.
 pub const FAST: &str = "/fast";
+
+/// Where the files of an emulated KV device lie.
+pub const DEVICE: &str = "/device";
+
+/// What writers do if there is a device.
+const WITH_DEVICE: [Bypass; 5] = [
+    Bypass::Device(Rollback::Eager),
+    Bypass::Device(Rollback::Lazy),
+    Bypass::Device(Rollback::Lazy),
+    Bypass::Off,
+    Bypass::Spill,
+];
 
 /// Which logs the runs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,12 +62,14 @@ pub struct Plan {
     filter_bits: u32,
     background_threads: usize,
     two_directories: bool,
+    kv_device: bool,
     direct_io: bool,
 }
 
 impl Plan {
     /// The run of a seed.
     pub fn new(seed: u64, operations: u64, backend: Backend) -> Plan {
+        let kv_device = Rng::of(seed, 0x6b76_6465).one_in(4);
         let mut rng = Rng::of(seed, 0x706c_616e);
         let drawn = *rng.pick(&[LogBackend::Ring, LogBackend::Plain]);
         Plan {
@@ -65,7 +81,8 @@ impl Plan {
                 Backend::Plain => LogBackend::Plain,
                 Backend::Both => drawn,
             },
-            faults: rng.one_in(3),
+            // What failing storage does to an emulated device is not what it does to a file system; that has tests of its own.
+            faults: rng.one_in(3) && !kv_device,
             canary: None,
             verbose: false,
             durability: *rng.pick(&[
@@ -79,6 +96,7 @@ impl Plan {
             filter_bits: *rng.pick(&[0, 10, 10]),
             background_threads: *rng.pick(&[1, 2, 2, 4]),
             two_directories: rng.one_in(3),
+            kv_device,
             direct_io: rng.one_in(4),
         }
     }
@@ -106,7 +124,7 @@ impl Plan {
             .checkpoint_options()
             .scheduling(*scheduled.pick(&policies))
             .background_io_limit(*scheduled.pick(&[None, None, Some(1 << 20), Some(64 << 20)]))
-            .bypass(*scheduled.pick(&[Bypass::Off, Bypass::Spill]));
+            .bypass(*scheduled.pick(if self.kv_device { &WITH_DEVICE } else { &[Bypass::Off, Bypass::Spill] }));
         if !self.two_directories {
             return options;
         }
@@ -116,6 +134,14 @@ impl Plan {
             true => options.fast_bytes(*rng.pick(&[400 << 10, 700 << 10, 2 << 20])),
             false => options,
         }
+    }
+
+    /// What an emulated KV device is like, in runs that have one.
+    pub fn kv_device(&self) -> Option<SsdParameters> {
+        let parameters = SsdParameters { memtable_bytes: 16 << 10, ..SsdParameters::unthrottled() };
+        // Half of it belongs to the key-value side: few logs, or many.
+        let capacity = if self.seed.is_multiple_of(5) { 512 << 10 } else { 16 << 20 };
+        self.kv_device.then(|| parameters.with_capacity(capacity))
     }
 
     /// How long an operation on each directory takes in an epoch: two disks are not equally fast.
@@ -189,6 +215,10 @@ impl Plan {
         let mut rng = Rng::of(self.seed, 0x7475_6e65);
         let mut tuning = Tuning::tiny();
         tuning.canary = self.canary;
+        if self.kv_device {
+            // Writers are soon ahead of background work.
+            (tuning.logs_bytes_max, tuning.replay_bytes_max) = (24 << 10, 24 << 10);
+        }
         let mut of_hashes = Rng::of(self.seed, 0x6861_7368);
         tuning.hash_spread =
             *of_hashes.pick(&[Spread::Even, Spread::OneShard, Spread::Deep, Spread::Deep, Spread::Few]);

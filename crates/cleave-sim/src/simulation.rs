@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cleavedb::testing::{self, Faults, SimConfig, SimDisk, Tuning};
-use cleavedb::{Db, Error};
+use cleavedb::{Db, Error, Options};
 
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
@@ -21,7 +21,7 @@ use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::order;
-use crate::plan::{FAST, Plan};
+use crate::plan::{DEVICE, FAST, Plan};
 use crate::recovery::{Expected, Order};
 use crate::rng::Rng;
 use crate::workload::Workload;
@@ -51,6 +51,8 @@ pub struct Report {
     pub opened_without: u64,
     /// Epochs in which one disk was far slower for a while.
     pub slow_spells: u64,
+    /// Logs that were born on a KV device.
+    pub logs_on_device: u64,
     /// Compactions that ran before the database was closed or crashed.
     pub compactions: u64,
     /// Their subtasks, not counting the first of each.
@@ -178,8 +180,19 @@ impl Simulation {
     }
 
     fn open(&self) -> Result<Db, Error> {
-        let options = self.plan.options(self.epoch);
+        let options = self.with_device(self.plan.options(self.epoch))?;
         testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.tuning())
+    }
+
+    /// The options, with the KV device on this disk if the run has one.
+    fn with_device(&self, options: Options) -> Result<Options, Error> {
+        match self.plan.kv_device() {
+            Some(parameters) => {
+                let device = testing::emulated_ssd(Arc::new(self.disk.clone()), Path::new(DEVICE), parameters)?;
+                Ok(options.kv_device(device))
+            }
+            None => Ok(options),
+        }
     }
 
     fn tuning(&self) -> Tuning {
@@ -247,12 +260,13 @@ impl Simulation {
 
     /// Opens the database read-only, compares its content, and checks that no file changed.
     fn check_read_only(&self) -> Result<Result<(), Failure>, Error> {
+        // The device begins a log of its own when it is opened.
+        let options = self.with_device(self.plan.options_to_look().read_only(true))?;
         let content = || -> Vec<_> {
             let files = self.disk.files().into_iter();
             files.map(|(path, _)| (self.disk.read_file(&path), path)).collect()
         };
         let before = content();
-        let options = self.plan.options_to_look().read_only(true);
         let db = testing::open(Arc::new(self.disk.clone()), Path::new(HOME), options, self.tuning())?;
         if let Err(failure) = self.expected.check(&db)? {
             return Ok(Err(Failure(format!("read only: {failure}"))));
@@ -269,7 +283,9 @@ impl Simulation {
 
     /// Checks that the files of a closed database are undamaged and consistent.
     fn check_files(&self) -> Result<(), Failure> {
-        let report = testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &self.plan.options_to_look());
+        let options = self.with_device(self.plan.options_to_look());
+        let check = |options| testing::check(Arc::new(self.disk.clone()), Path::new(HOME), &options);
+        let report = options.and_then(check);
         let report = report.map_err(|error| Failure(format!("check the files: {error}")))?;
         match report.problems.first() {
             None => Ok(()),
@@ -322,6 +338,7 @@ impl Simulation {
         let stats = db.stats();
         let mut progress = lock(&self.progress);
         progress.report.compactions += stats.compactions;
+        progress.report.logs_on_device += stats.bypass.logs_born_on_device;
         progress.report.compaction_subtasks += stats.compaction_subtasks.saturating_sub(stats.compactions);
         progress.report.value_gcs += stats.value_gcs;
         progress.report.compressed_bytes += stats.values_compressed_from;

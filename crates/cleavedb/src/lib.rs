@@ -32,6 +32,7 @@ pub(crate) mod values;
 pub(crate) mod deltas;
 pub(crate) mod hash;
 pub(crate) mod bypass;
+pub(crate) mod device;
 pub(crate) mod cache;
 pub(crate) mod format;
 pub(crate) mod io;
@@ -43,7 +44,7 @@ pub mod testing;
 
 pub use api::{
     BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
-    Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
+    Rollback, Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
     WriteOptions,
 };
 pub use base::Tier;
@@ -53,8 +54,11 @@ pub use base::kind::Seqno;
 pub use base::operator::MergeOperator;
 pub use base::slice::Slice;
 pub use base::{limits, operators};
+pub use device::emulated::{EmulatedSsd, SsdParameters};
+pub use device::nvme::{NvmeKv, NvmeParameters};
+pub use device::{BlockSide, KvDevice, KvPair, KvTraffic, KvUsage};
 pub use engine::events::{Event, Listener};
-pub use engine::inspect::bypass_stats::BypassStats;
+pub use engine::inspect::bypass_stats::{BypassStats, KvDeviceStats};
 pub use engine::inspect::check::{Problem, Report};
 pub use engine::inspect::delta_stats::DeltaStats;
 pub use engine::inspect::dump::{DumpEntry, DumpVersion, dump};

@@ -27,6 +27,17 @@ pub fn open_on(storage: Arc<dyn Storage>, path: &Path, options: Options) -> Resu
     crate::api::db::open(storage, path, options, None)
 }
 
+pub use crate::device::nvme::model::nvme_model;
+
+/// Opens an emulated device on any storage.
+pub fn emulated_ssd(
+    storage: Arc<dyn Storage>,
+    dir: &Path,
+    parameters: crate::SsdParameters,
+) -> Result<Arc<crate::EmulatedSsd>> {
+    crate::device::emulated::EmulatedSsd::open_on(storage, dir, parameters)
+}
+
 /// As [`check`](crate::check), on any storage.
 pub fn check(storage: Arc<dyn Storage>, path: &Path, options: &Options) -> Result<Report> {
     options.check_on(storage, path)

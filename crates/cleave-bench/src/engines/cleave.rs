@@ -97,6 +97,9 @@ fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
     let mut storage = None;
     if let Some(own) = &settings.cleave {
         (options, storage) = own.apply(options);
+        if let Some(device) = own.device(&settings.dirs.main).map_err(failed)? {
+            options = options.kv_device(device);
+        }
     }
     if shape == Shape::Inline {
         options = options.separation(None);

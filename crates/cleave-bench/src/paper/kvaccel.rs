@@ -1,13 +1,17 @@
 //! KVAccel: writes go around the tree while it is behind, and what they leave is brought back later.
 //!
 //! Its device has a key-value side beside the block side. Here, writers go around into longer logs (`bypass=spill`), on an ordinary
-//! disk; what the paper says of bringing records back has nothing to be measured by. Values stay inline, as in the paper's
-//! store: separated ones leave little to be brought back at all. Run it with `--dir` on a slow device, or nothing is behind.
+//! disk, or onto an emulated device whose files lie beside those of the database (`bypass=device`): it takes their bandwidth from the
+//! same disk, and has a bandwidth of its own only in the model. Values stay inline, as in the paper's store: separated ones leave
+//! little to be brought back at all. Run it with `--dir` on a slow device, or nothing is behind.
 
 use super::experiment::{Experiment, How, Metric, Over, Paper, Spec, Variant};
 
 /// Keys and values as RocksDB has them, and the bypass.
 const SPILL: Option<Variant> = Some(Variant::alone("spill", "separation=never,bypass=spill"));
+/// Onto an emulated device, with a rollback as soon as pressure is low, and when writers rest.
+const EAGER: Option<Variant> = Some(Variant::alone("device, eager", "separation=never,bypass=device:kv"));
+const LAZY: Option<Variant> = Some(Variant::alone("device, lazy", "separation=never,bypass=device-lazy:kv"));
 /// The same, without a bypass: writers are paced.
 const PACED: Option<Variant> = Some(Variant::alone("paced", "separation=never"));
 /// The scheduler of ADOC in place of ours.
@@ -46,8 +50,19 @@ const fn against(name: &'static str, claim: &'static str, metric: Metric, other:
     Experiment { name, claim, claimed: None, how: How::Measured(A, metric, Over::Ours(other)) }
 }
 
+/// The device with an eager rollback against another variant.
+const fn eager(name: &'static str, claim: &'static str, workload: &'static str, other: Option<Variant>) -> Experiment {
+    let spec = Spec { variant: EAGER, workload, ..BASE };
+    Experiment { name, claim, claimed: None, how: How::Measured(spec, Metric::Throughput, Over::Ours(other)) }
+}
+
 const fn waits(name: &'static str, claim: &'static str) -> Experiment {
-    Experiment { name, claim, claimed: None, how: How::Waits("a key-value device for redirected writes") }
+    Experiment {
+        name,
+        claim,
+        claimed: None,
+        how: How::Waits("a measure of the device's bandwidth while RocksDB waits"),
+    }
 }
 
 /// The paper writes for 600 s with memtables of 128 MiB; here the data is 32 times the memory.
@@ -80,6 +95,9 @@ const EXPERIMENTS: &[Experiment] = &[
     against_rocksdb("B, throughput against RocksDB", "no number in the paper", None, of("kvaccel-b"), Metric::Throughput),
     against_rocksdb("C, throughput against RocksDB", "no number in the paper", None, of("kvaccel-c"), Metric::Throughput),
     against_rocksdb("D, throughput against RocksDB", "no number in the paper", None, of("kvaccel-d"), Metric::Throughput),
-    waits("B and C, eager and lazy rollback", "eager rollback wins as reads grow"),
+    eager("A, emulated device against longer logs", "what a device beside the tiers adds", "kvaccel-a", SPILL),
+    eager("A, emulated device, eager against lazy rollback", "lazy is better for writers alone", "kvaccel-a", LAZY),
+    eager("B, emulated device, eager against lazy rollback", "eager rollback wins as reads grow", "kvaccel-b", LAZY),
+    eager("C, emulated device, eager against lazy rollback", "eager rollback wins as reads grow", "kvaccel-c", LAZY),
     waits("idle bandwidth in a stall", "RocksDB leaves up to 90% unused about half of the time"),
 ];

@@ -11,6 +11,7 @@ pub(crate) mod options;
 pub(crate) mod value_options;
 pub(crate) mod pause;
 
+pub use crate::bypass::rollback::Rollback;
 pub use crate::engine::tuning::settings::{
     BucketSplits, Bypass, Durability, LogBackend, Scheduling, ValuePlacement, ValueReordering, WriteOptions,
 };

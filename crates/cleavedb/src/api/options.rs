@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::api::value_options::ValueOptions;
 use crate::base::limits::{BACKGROUND_IO_MIN, FAST_BYTES_MIN, MEMORY_BUDGET_MIN};
 use crate::base::{Error, MergeOperator, Result};
+use crate::device::{KvDevice, WithDevice, device_path};
 use crate::engine::events::Listener;
 use crate::engine::inspect::check::Report;
 use crate::engine::inspect::stats_page::LiveStats;
@@ -58,6 +59,7 @@ pub struct Options {
     pub(crate) scheduling: Scheduling,
     pub(crate) background_io_limit: Option<u64>,
     pub(crate) bypass: Bypass,
+    pub(crate) kv_device: Option<Arc<dyn KvDevice>>,
     pub(crate) fast_dir: Option<PathBuf>,
     pub(crate) slow_dir: Option<PathBuf>,
     pub(crate) fast_bytes: Option<u64>,
@@ -95,6 +97,7 @@ impl Options {
             scheduling: Scheduling::Auto,
             background_io_limit: None,
             bypass: Bypass::Off,
+            kv_device: None,
             fast_dir: None,
             slow_dir: None,
             fast_bytes: None,
@@ -208,6 +211,30 @@ impl Options {
     /// Takes effect at each open.
     pub fn bypass(mut self, bypass: Bypass) -> Options {
         self.bypass = bypass;
+        self
+    }
+
+    /// A device with a key-value interface, on which logs are born during redirects with [`Bypass::Device`], and which only one
+    /// database can have. Once there are logs of the database on it, it must be declared at each open, whatever the bypass is, and
+    /// also by [`check_files`](Options::check_files): otherwise opening fails with [`Error::InvalidInput`], which names it. After
+    /// a clean close nothing of the database is left there, if the tiers had room for it. A device that fails stops writes, as other
+    /// storage does. Takes effect at each open.
+    ///
+    /// ```
+    /// # fn main() -> cleavedb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use cleavedb::{Bypass, EmulatedSsd, Options, Rollback, SsdParameters};
+    ///
+    /// let device = EmulatedSsd::open(dir.path().join("device"), SsdParameters::modern())?;
+    /// let options = Options::new().kv_device(device).bypass(Bypass::Device(Rollback::Eager));
+    /// let db = options.open(dir.path().join("db"))?;
+    /// db.put("key", "value")?;
+    /// assert!(db.stats().bypass.device.is_some());
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn kv_device(mut self, device: Arc<dyn KvDevice>) -> Options {
+        self.kv_device = Some(device);
         self
     }
 
@@ -336,7 +363,7 @@ impl Options {
     /// As [`check_files`](Options::check_files), on any storage.
     pub(crate) fn check_on(&self, storage: Arc<dyn Storage>, path: &Path) -> Result<Report> {
         let dirs = self.directories(&*storage, path)?;
-        crate::engine::inspect::check::check(storage, path, &dirs)
+        crate::engine::inspect::check::check(self.with_device(storage), path, &dirs)
     }
 
     /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is
@@ -344,7 +371,16 @@ impl Options {
     fn directories(&self, storage: &dyn Storage, path: &Path) -> Result<DeclaredDirs> {
         let place = |chosen: &Option<PathBuf>| storage.absolute(chosen.as_deref().unwrap_or(path));
         let (names_fast, names_slow) = (self.fast_dir.is_some(), self.slow_dir.is_some());
-        Ok(DeclaredDirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)?, names_fast, names_slow })
+        let device = self.kv_device.as_deref().map(device_path);
+        Ok(DeclaredDirs { fast: place(&self.fast_dir)?, slow: place(&self.slow_dir)?, names_fast, names_slow, device })
+    }
+
+    /// The storage, with the device beside it.
+    pub(crate) fn with_device(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
+        match &self.kv_device {
+            Some(device) => Arc::new(WithDevice::new(storage, device.clone())),
+            None => storage,
+        }
     }
 
     /// Validates the options and derives the sizes, unless `tuning` provides them.
@@ -397,6 +433,7 @@ impl Options {
             open_files_max,
             direct_io: self.direct_io,
             log_backend: self.log_backend,
+            kv_device: self.kv_device,
             operators: self.operators,
             listeners: self.listeners,
         })
@@ -422,6 +459,9 @@ impl Options {
             check_interval(interval)?;
         }
         self.scheduling.check()?;
+        if matches!(self.bypass, Bypass::Device(_)) && self.kv_device.is_none() {
+            return Err(Error::input("option bypass is Device, which needs the option kv_device"));
+        }
         self.values.iter().try_for_each(ValueOptions::check)?;
         self.bucket_splits.map_or(Ok(()), BucketSplits::check)?;
         self.compression_by_level.iter().chain([&self.compression]).try_for_each(|&chosen| check_compression(chosen))

@@ -1,16 +1,18 @@
-//! Where the next log is born: a pure function. Ordinarily on the fast tier. While writers go around the work that is behind, a
-//! log that would soon have to leave the fast tier is born on the slow one, if that has bandwidth to spare: it needs no copy
-//! then (a log's tier is only a property of the file).
+//! Where the next log is born: a pure function. Ordinarily on the fast tier. While writers go around the work that is behind, it is
+//! born on the KV device, if there is one with room. Without one, a log that would soon have to leave the fast tier is born on the
+//! slow one, if that has bandwidth to spare: it needs no copy then (a log's tier is only a property of the file).
 
 /// A tier with more than this share of its time in use has no bandwidth to spare.
 const BUSY_FROM: f64 = 0.9;
 
-/// A tier.
+/// A place for a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Birthplace {
     Fast,
     /// If this fails for want of space, the fast tier.
     Slow,
+    /// The same.
+    Device,
 }
 
 /// What the choice depends on.
@@ -20,20 +22,26 @@ pub struct Tiers {
     pub redirects: bool,
     /// The fast tier is so full that another log would have to leave it soon.
     pub fast_wants_room: bool,
+    /// There is a device that logs are born on, and it has room for one.
+    pub device_has_room: bool,
     /// The share of the time that the devices were in use; `None` if it is not known.
     pub fast_busy: Option<f64>,
     pub slow_busy: Option<f64>,
 }
 
-/// The tier for the next log.
+/// The place for the next log.
 pub fn birthplace(tiers: &Tiers) -> Birthplace {
-    let Tiers { redirects, fast_wants_room, fast_busy, slow_busy } = *tiers;
+    let Tiers { redirects, fast_wants_room, device_has_room, fast_busy, slow_busy } = *tiers;
     let is_idler = match (fast_busy, slow_busy) {
         (Some(fast), Some(slow)) => slow <= fast.max(BUSY_FROM),
         // Demotion would write the same bytes there.
         _ => true,
     };
-    if redirects && fast_wants_room && is_idler { Birthplace::Slow } else { Birthplace::Fast }
+    match redirects {
+        true if device_has_room => Birthplace::Device,
+        true if fast_wants_room && is_idler => Birthplace::Slow,
+        _ => Birthplace::Fast,
+    }
 }
 
 #[cfg(test)]
@@ -42,7 +50,7 @@ mod tests {
 
     #[test]
     fn logs_are_born_slow_only_while_writers_go_around_and_where_it_saves_a_copy() {
-        use Birthplace::{Fast, Slow};
+        use Birthplace::{Device, Fast, Slow};
         let cases = [
             // Redirects, the fast tier wants room, busy shares of fast and slow.
             (false, true, Some(1.0), Some(0.0), Fast),
@@ -55,8 +63,10 @@ mod tests {
             (true, true, None, None, Slow),
         ];
         for (redirects, fast_wants_room, fast_busy, slow_busy, place) in cases {
-            let tiers = Tiers { redirects, fast_wants_room, fast_busy, slow_busy };
+            let tiers = Tiers { redirects, fast_wants_room, device_has_room: false, fast_busy, slow_busy };
             assert_eq!(birthplace(&tiers), place, "{tiers:?}");
+            let on_device = if redirects { Device } else { Fast };
+            assert_eq!(birthplace(&Tiers { device_has_room: true, ..tiers }), on_device, "{tiers:?}");
         }
     }
 }

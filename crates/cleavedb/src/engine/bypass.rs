@@ -18,6 +18,10 @@ pub(crate) struct BypassState {
     pub devices: Mutex<Option<DevicesThen>>,
     /// Logs that were born on the slow tier although the fast one had room.
     pub logs_born_slow: AtomicU64,
+    /// Logs that were born on the KV device.
+    pub logs_born_on_device: AtomicU64,
+    /// Bytes of logs that have left it for a tier.
+    pub rolled_back_bytes: AtomicU64,
 }
 
 /// What the devices of the fast and the slow directory had done up to a moment.

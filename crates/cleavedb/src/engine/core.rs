@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::device::KvDevice;
 use crate::engine::background_io::BackgroundIo;
 use crate::engine::buckets::UpkeepMemory;
 use crate::engine::bypass::BypassState;
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     pub work: Work,
     pub pacer: Pacer,
     pub bypass: BypassState,
+    /// The declared KV device.
+    pub kv_device: Option<Arc<dyn KvDevice>>,
     pub readers: Arc<Readers>,
     pub memory: Memory,
     pub scan_demand: ScanDemand,
@@ -108,6 +111,7 @@ pub(crate) struct CoreParts {
     pub seqno: Seqno,
     pub keyspaces: Keyspaces,
     pub log_backend: LogBackend,
+    pub kv_device: Option<Arc<dyn KvDevice>>,
     pub manifest: Manifest,
     pub numbers: FileNumbers,
     pub unknown_files: Vec<PathBuf>,
@@ -145,6 +149,7 @@ impl Core {
             work: Work::default(),
             pacer: Pacer::default(),
             bypass: BypassState::default(),
+            kv_device: parts.kv_device,
             readers: parts.readers,
             memory: parts.memory,
             scan_demand,

@@ -156,3 +156,13 @@ impl View {
         sealed + runs
     }
 }
+
+/// The records of a log that matter: those that tables reference, and those that were not flushed. 0 of a log that only
+/// hash indexes reference, which do not count them. O(logs).
+pub(crate) fn records_of(view: &View, flushed: Seqno, file: FileId) -> u64 {
+    let unflushed = view.logs.get(&file).map_or(0, |log| {
+        let before = view.logs.range(..file).next_back().map(|(_, before)| before.last_seqno());
+        log.last_seqno().0.saturating_sub(before.unwrap_or_default().max(flushed).0)
+    });
+    unflushed + view.values.state.referenced.of(file).records
+}

@@ -6,6 +6,7 @@ mod storage;
 pub mod os;
 mod os_file;
 mod file_lock;
+mod process_lock;
 mod direct_reader;
 mod system_calls;
 #[cfg(not(feature = "portable"))]
@@ -19,6 +20,9 @@ mod available_memory;
 #[cfg(not(feature = "portable"))]
 mod usage;
 mod image;
+pub mod nvme;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+mod nvme_passthrough;
 pub mod aligned;
 pub mod pages;
 pub mod append;
@@ -47,11 +51,15 @@ mod guarding {
 pub use aligned::AlignedBuffer;
 pub use image::MappingImage;
 pub use memory::MemoryStorage;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+pub use nvme_passthrough::NvmePassthrough;
 pub use os::OsStorage;
 pub use pages::Pages;
+pub use process_lock::ProcessLock;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{Faults, SimDisk};
 pub use storage::{
     Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage, read_exact_at,
     read_exact_polled, read_whole,
 };
+pub use system_calls::random_bytes;

@@ -75,13 +75,13 @@ fn extend_to(file: &fs::File, len: u64) -> io::Result<bool> {
 
 /// Fills `bytes` with random bytes. The kernel returns as few as eight bytes completely or not at all.
 #[cfg(not(feature = "portable"))]
-pub(super) fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+pub fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
     retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()))?;
     Ok(())
 }
 
 /// Fills `bytes` with random bytes.
 #[cfg(feature = "portable")]
-pub(super) fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
+pub fn random_bytes(bytes: &mut [u8; 8]) -> io::Result<()> {
     io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, bytes)
 }

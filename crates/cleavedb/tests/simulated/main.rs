@@ -11,6 +11,8 @@ mod reserve;
 mod growth;
 mod pacing;
 mod bypass;
+mod device;
+mod device_crashes;
 mod keyspaces;
 mod operators;
 mod deltas;

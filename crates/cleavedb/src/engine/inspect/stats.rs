@@ -420,7 +420,7 @@ impl Core {
             scheduling,
             deltas: self.delta_stats(&view),
             hash: self.hash_stats(&view),
-            bypass: self.bypass_stats(),
+            bypass: self.bypass_stats(&view),
             pace_bytes_per_second: self.pacer.bytes_per_second(),
             jobs,
             ..totals

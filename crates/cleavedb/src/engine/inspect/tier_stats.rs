@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use minicbor::{Decode, Encode};
 
-use crate::base::{DirId, FileId, FileKey, Tier};
+use crate::base::{DirId, FileId, FileKey, FileKind, Tier};
 use crate::engine::core::Core;
 use crate::engine::view::View;
 use crate::format::values::ValuePlace;
@@ -96,6 +96,12 @@ fn file_bytes(view: &View) -> BTreeMap<FileKey, u64> {
 }
 
 impl Core {
+    /// The logs in a directory, with the bytes of each. O(files).
+    pub fn log_bytes_in(&self, view: &View, dir: DirId) -> Vec<(FileId, u64)> {
+        let logs = file_bytes(view).into_iter().filter(|(file, _)| file.dir == dir && file.kind == FileKind::Log);
+        logs.map(|(file, bytes)| (file.id, bytes)).collect()
+    }
+
     /// What lies where. O(files).
     pub fn tier_stats(&self, view: &View) -> TierStats {
         let mut files = file_bytes(view);
@@ -110,7 +116,7 @@ impl Core {
         };
         let directory = |(dir, path): (DirId, &std::path::Path)| {
             let (files, bytes) = sums(&|file| file.dir == dir);
-            let is_declared = dir == DirId::HOME || dir == slow;
+            let is_declared = dir == DirId::HOME || dir == slow || Some(dir) == self.dirs.device();
             let checkpoint_bytes = self.pending_deletions.linked_bytes(|file| file.parent() == Some(path));
             let (path, tier) = (path.display().to_string(), self.dirs.tier(dir));
             DirectoryStats { path, tier, is_declared, files, bytes, checkpoint_bytes }

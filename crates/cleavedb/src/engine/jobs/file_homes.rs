@@ -52,7 +52,9 @@ impl Core {
         let others = view.logs.values().map(|log| log.key()).chain(segments).chain(values).chain(self.saved_indexes());
         let files = tables.chain(others.map(|file| (file, home_of(file, slow))));
         let files = files.chain(raised.into_iter().map(|file| (file, DirId::HOME)));
-        let mut files: Vec<_> = files.filter(|(file, home)| file.dir != *home).collect();
+        // Logs leave the device by rollback.
+        let device = self.dirs.device();
+        let mut files: Vec<_> = files.filter(|(file, home)| file.dir != *home && Some(file.dir) != device).collect();
         files.sort_by_key(|(file, _)| file.id);
         files
     }

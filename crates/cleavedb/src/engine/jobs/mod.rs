@@ -34,6 +34,7 @@ pub(crate) mod save_indexes;
 pub(crate) mod reorder;
 pub(crate) mod move_files;
 pub(crate) mod file_homes;
+pub(crate) mod roll_back;
 pub(crate) mod find_stale;
 pub(crate) mod prepare_log;
 pub(crate) mod delete_files;

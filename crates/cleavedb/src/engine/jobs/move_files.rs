@@ -21,9 +21,10 @@ use crate::engine::job_usage::{note_cpu_of_helper, note_records};
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
+use crate::engine::jobs::roll_back::rollback_due;
 use crate::engine::shortages::Need;
 use crate::engine::tuning::tiers::{FastFill, FastLog, to_demote};
-use crate::engine::view::{Sources, View};
+use crate::engine::view::{Sources, View, records_of};
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
@@ -64,14 +65,14 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         let files: Vec<MovedFile> = to_demote(fill, &logs).into_iter().map(moved).collect();
         let had_nothing = core.fast.has_nothing_to_demote.swap(files.is_empty(), Ordering::Relaxed);
         if !files.is_empty() {
-            return Some(MoveFiles { files, to, makes_room: true });
+            return Some(MoveFiles { files, to, purpose: Purpose::Demote });
         }
         if !had_nothing {
             // From now on HL0 does not belong there. Once, because a job that finds no space is not tried again at once.
             core.has_misplaced.store(true, Ordering::Release);
         }
     }
-    misplaced(core, state)
+    rollback_due(core, state).or_else(|| misplaced(core, state))
 }
 
 /// Files that lie where they do not belong: the first ones with a common destination.
@@ -88,29 +89,7 @@ fn misplaced(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     if !files.is_empty() {
         core.has_misplaced.store(true, Ordering::Release);
     }
-    let is_free = |file: FileKey| {
-        let is_quarantined = state.quarantined.contains(&file.id);
-        !is_quarantined && !state.is_claimed(&Claims(vec![claim_of(file)]))
-    };
-    let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
-    for (key, destination) in files.into_iter().filter(|(file, _)| is_free(*file)) {
-        if core.is_name_taken(key, destination) {
-            continue;
-        }
-        let Some(parts) = core.parts_to_move(&view, key) else { continue };
-        let file = MovedFile { key, parts };
-        if bytes > 0 && bytes + file.bytes() > core.settings.tuning.log_bytes / TOGETHER_PART {
-            break;
-        }
-        let room = core.room_in(&view, key.kind, destination);
-        if bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
-            continue;
-        }
-        bytes += file.bytes();
-        chosen.push(file);
-    }
-    let to = to.filter(|_| !chosen.is_empty())?;
-    Some(MoveFiles { files: chosen, to, makes_room: false })
+    core.choose_moves(state, &view, files, core.settings.tuning.log_bytes / TOGETHER_PART, Purpose::Place)
 }
 
 /// The claim of a job that moves a file.
@@ -124,6 +103,41 @@ fn claim_of(file: FileKey) -> Claim {
 }
 
 impl Core {
+    /// Of files in the order in which they should move, each with its destination, the first ones with a common one: one file, or
+    /// several of at most `most` bytes together.
+    pub(super) fn choose_moves(
+        &self,
+        state: &WorkState,
+        view: &View,
+        files: Vec<(FileKey, DirId)>,
+        most: u64,
+        purpose: Purpose,
+    ) -> Option<MoveFiles> {
+        let is_free = |file: FileKey| {
+            let is_quarantined = state.quarantined.contains(&file.id);
+            !is_quarantined && !state.is_claimed(&Claims(vec![claim_of(file)]))
+        };
+        let (mut chosen, mut to, mut bytes) = (Vec::new(), None, 0);
+        for (key, destination) in files.into_iter().filter(|(file, _)| is_free(*file)) {
+            if self.is_name_taken(key, destination) {
+                continue;
+            }
+            let Some(parts) = self.parts_to_move(view, key) else { continue };
+            let file = MovedFile { key, parts };
+            if bytes > 0 && bytes + file.bytes() > most {
+                break;
+            }
+            let room = self.room_in(view, key.kind, destination);
+            if bytes + file.bytes() > room || *to.get_or_insert(destination) != destination {
+                continue;
+            }
+            bytes += file.bytes();
+            chosen.push(file);
+        }
+        let to = to.filter(|_| !chosen.is_empty())?;
+        Some(MoveFiles { files: chosen, to, purpose })
+    }
+
     /// How full the fast tier is, with what its file system has left.
     pub fn fast_fill(&self) -> FastFill {
         let bytes = self.fast.bytes();
@@ -208,16 +222,6 @@ fn whole(len: u64) -> Vec<Range<u64>> {
     std::iter::once(0..len).collect()
 }
 
-/// The records of a log that move with it: those that tables reference, and those that were not flushed. 0 of a log that only
-/// hash indexes reference, which do not count them. O(logs).
-fn records_of(view: &View, flushed: Seqno, file: FileKey) -> u64 {
-    let unflushed = view.logs.get(&file.id).map_or(0, |log| {
-        let before = view.logs.range(..file.id).next_back().map(|(_, before)| before.last_seqno());
-        log.last_seqno().0.saturating_sub(before.unwrap_or_default().max(flushed).0)
-    });
-    unflushed + view.values.state.referenced.of(file.id).records
-}
-
 /// No more is written to the log, and its file has all of it.
 fn is_closed(log: &LogFile, newest: Option<FileId>) -> bool {
     Some(log.id()) != newest && log.last_seqno() != Seqno::ZERO && log.is_written(log.end())
@@ -256,8 +260,18 @@ impl MovedFile {
 pub(crate) struct MoveFiles {
     files: Vec<MovedFile>,
     to: DirId,
+    purpose: Purpose,
+}
+
+/// Why files move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
     /// The fast tier needs their room.
-    makes_room: bool,
+    Demote,
+    /// They lie on the KV device, and writers do not need it now.
+    RollBack,
+    /// They do not belong where they lie.
+    Place,
 }
 
 /// What the view gets in place of a file that moved.
@@ -275,10 +289,14 @@ enum Arrived {
 impl Job for MoveFiles {
     fn profile(&self) -> Profile {
         Profile {
-            name: if self.makes_room { "demote logs" } else { "move files" },
+            name: match self.purpose {
+                Purpose::Demote => "demote logs",
+                Purpose::RollBack => "roll back",
+                Purpose::Place => "move files",
+            },
             claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, file| claims.and(claim_of(file.key))),
             binds: &[Bound::ReadFast, Bound::WriteSlow],
-            class: if self.makes_room { Class::Mandatory } else { Class::Idle },
+            class: if self.purpose == Purpose::Demote { Class::Mandatory } else { Class::Idle },
             memory: MemoryShare::Own,
             need: Need::Move,
             meets_need: true,
@@ -308,13 +326,13 @@ impl MoveFiles {
         }
         core.note_made_in(self.to);
         let written: u64 = self.files.iter().map(MovedFile::bytes).sum();
-        if self.makes_room {
+        if self.purpose == Purpose::Demote {
             core.pacer.moves.begin(written, written);
         }
         let copied = self.copy_all(core).inspect_err(|error| {
             core.pacer.moves.end(false);
             self.remove_copies(core, |_| true);
-            if !self.makes_room && matches!(error, Error::NoSpace { .. }) {
+            if self.purpose == Purpose::Place && matches!(error, Error::NoSpace { .. }) {
                 // Tried again after the next edit of tables, or the next open.
                 core.has_misplaced.store(false, Ordering::Release);
             }
@@ -346,6 +364,9 @@ impl MoveFiles {
             match &installed {
                 Ok(()) => {
                     core.counters.moved_bytes.fetch_add(written, Ordering::Relaxed);
+                    if self.purpose == Purpose::RollBack {
+                        core.bypass.rolled_back_bytes.fetch_add(written, Ordering::Relaxed);
+                    }
                     let mut kept = std::mem::take(&mut *kept.lock());
                     if let Some(guard) = indexes.lock().take()
                         && core.replace_saved_indexes(guard)
@@ -386,7 +407,7 @@ impl MoveFiles {
             copied.push(core.arrive(&view, self.moved(file.key))?);
         }
         drop(held);
-        note_records(self.files.iter().map(|file| records_of(&view, core.work.flushed(), file.key)).sum());
+        note_records(self.files.iter().map(|file| records_of(&view, core.work.flushed(), file.key.id)).sum());
         core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
         Ok(copied)
     }

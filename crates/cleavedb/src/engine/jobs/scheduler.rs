@@ -76,11 +76,13 @@ impl Core {
                 drop(state);
                 publish_in = self.publish_stats();
                 let is_tuned = self.tune();
-                if self.bypass.redirects() {
+                let did_redirect = self.bypass.redirects();
+                if did_redirect {
                     self.review_pace();
                 }
                 state = self.work.lock();
-                if is_tuned {
+                // The end of a redirect is the beginning of an eager rollback.
+                if is_tuned || did_redirect && !self.bypass.redirects() {
                     self.work.notify_changed();
                 }
             }
@@ -239,7 +241,8 @@ impl Core {
         };
         let wants_upkeep = || self.wants_idle_upkeep(&self.published.view(), &state.quarantined);
         let wants_values = || victims(self, state, true).is_some() || reorder_candidates(self, state).is_some();
-        (wants_idle_compaction() || wants_values() || wants_upkeep()).then_some(rested_in)
+        let wants_rollback = || self.device_holds_logs();
+        (wants_idle_compaction() || wants_values() || wants_upkeep() || wants_rollback()).then_some(rested_in)
     }
 
     /// Runs the due jobs of the front. The first thread calls this at the yield points of a compaction.

@@ -52,6 +52,8 @@ impl Core {
             return Ok(());
         }
         let flushed = self.flush_at_close();
+        // Logs that cannot move stay on the device, and the next open moves them.
+        let _ = self.roll_back_at_close();
         self.horizon.stop();
         self.stop_background();
         // A full disk, or a failure before, leaves more logs to read.

@@ -99,7 +99,8 @@ fn settle(
 ) -> Result<()> {
     let stored = || state.dirs.get(&state.slow_dir).map_or_else(|| home.to_owned(), |of| PathBuf::from(&of.path));
     let slow = slow.unwrap_or_else(stored);
-    let dirs = DeclaredDirs { fast: home.to_owned(), slow, names_fast: true, names_slow: true };
+    let device = request.dirs.device.clone();
+    let dirs = DeclaredDirs { fast: home.to_owned(), slow, names_fast: true, names_slow: true, device };
     let request = OpenRequest { dirs, fast_bytes: None, listeners: Vec::new(), ..request.clone() };
     open(storage.clone(), request)?.close()
 }

@@ -72,7 +72,8 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
     check_not_moved(&*storage, &declared.fast, manifest.state())?;
     let found = find_directories(&*storage, manifest.state(), &declared, !read_only)?;
     let dirs = &found.dirs;
-    for (_, former) in dirs.others().filter(|(_, path)| *path != declared.slow) {
+    let is_locked = |path: &Path| *path == *declared.slow || declared.device.as_deref() == Some(path);
+    for (_, former) in dirs.others().filter(|(_, path)| !is_locked(path)) {
         locks.push(lock(&*storage, former, read_only)?);
     }
     let numbers = match read_only {
@@ -117,6 +118,7 @@ pub(crate) fn open(storage: Arc<dyn Storage>, request: OpenRequest) -> Result<Ar
         seqno: recovered.last_seqno,
         keyspaces,
         log_backend: request.log_backend,
+        kv_device: request.kv_device,
         manifest,
         numbers,
         unknown_files,
@@ -172,13 +174,15 @@ fn accesses(storage: &dyn Storage, dirs: &Dirs, wanted: Option<bool>) -> Result<
     // The lock file exists in all directories by now.
     let try_direct = |dir: &Path| storage.open_read(&dir.join(LOCK), Access::Direct);
     let supports = |dir: &Path| try_direct(dir).is_ok();
+    // A KV device has no page cache.
+    let others = || dirs.others().filter(|(dir, _)| Some(*dir) != dirs.device());
     match wanted {
         Some(true) => {
             dirs.all().try_for_each(|(_, dir)| try_direct(dir).map(drop))?;
             Ok((Access::Direct, Access::Direct))
         }
         Some(false) => Ok((Access::Buffered, Access::Buffered)),
-        None if dirs.others().next().is_some() && dirs.others().all(|(_, dir)| supports(dir)) => {
+        None if others().next().is_some() && others().all(|(_, dir)| supports(dir)) => {
             Ok((Access::Buffered, Access::Direct))
         }
         None => Ok((Access::Buffered, Access::Buffered)),
@@ -259,7 +263,7 @@ fn take_locks(storage: &dyn Storage, dirs: &DeclaredDirs, read_only: bool) -> Re
     }
     // A fixed lock order: all openers of a pair of directories begin with the same one.
     let both = if slow == fast { vec![fast] } else { vec![fast, slow] };
-    both.into_iter().map(|dir| lock(storage, dir, read_only)).collect()
+    both.into_iter().chain(&dirs.device).map(|dir| lock(storage, dir, read_only)).collect()
 }
 
 pub(super) fn lock(storage: &dyn Storage, dir: &Path, read_only: bool) -> Result<Box<dyn Lock>> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::MergeOperator;
+use crate::device::KvDevice;
 use crate::engine::events::Listener;
 use crate::engine::manifest::files::DeclaredDirs;
 use crate::engine::tuning::settings::{LogBackend, Settings};
@@ -23,6 +24,8 @@ pub(crate) struct OpenRequest {
     /// `None`: by the directories.
     pub direct_io: Option<bool>,
     pub log_backend: LogBackend,
+    /// It is in the storage too, at the path in `dirs`.
+    pub kv_device: Option<Arc<dyn KvDevice>>,
     pub operators: Vec<Arc<dyn MergeOperator>>,
     pub listeners: Vec<Arc<dyn Listener>>,
 }

@@ -19,6 +19,8 @@ pub(crate) struct DeclaredDirs {
     pub names_fast: bool,
     /// The caller named `slow`.
     pub names_slow: bool,
+    /// The path under which the storage has the declared KV device.
+    pub device: Option<PathBuf>,
 }
 
 impl DeclaredDirs {
@@ -33,20 +35,33 @@ impl DeclaredDirs {
 pub(crate) struct Dirs {
     home: PathBuf,
     slow: DirId,
-    /// The directory of the slow tier, and those that still have files of an earlier one.
+    /// The declared KV device, which is one of the others.
+    device: Option<DirId>,
+    /// The directory of the slow tier, those that still have files of an earlier one, and the KV device.
     others: BTreeMap<DirId, PathBuf>,
 }
 
 impl Dirs {
     /// A database in one directory.
     pub fn one(home: PathBuf) -> Dirs {
-        Dirs { home, slow: DirId::HOME, others: BTreeMap::new() }
+        Dirs { home, slow: DirId::HOME, device: None, others: BTreeMap::new() }
     }
 
     /// A database with its manifest in `home`; `slow` is `DirId::HOME` or one of `others`.
     pub fn new(home: PathBuf, slow: DirId, others: BTreeMap<DirId, PathBuf>) -> Dirs {
         assert!(slow == DirId::HOME || others.contains_key(&slow), "the slow tier is one of the directories");
-        Dirs { home, slow, others }
+        Dirs { home, slow, device: None, others }
+    }
+
+    /// The same with a KV device, which is one of the directories.
+    pub fn with_device(self, device: Option<DirId>) -> Dirs {
+        assert!(device.is_none_or(|device| self.others.contains_key(&device)), "the device is one of the directories");
+        Dirs { device, ..self }
+    }
+
+    /// The declared KV device, on which logs are born during redirects.
+    pub fn device(&self) -> Option<DirId> {
+        self.device
     }
 
     /// The directory of the manifest and of the fast tier.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::base::{DirId, Error, Result};
+use crate::device::is_device_path;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::{
     CURRENT, CURRENT_NEW, OWNER, OWNER_NEW, RESERVE, RING, RING_NEW, STATS, parse,
@@ -48,14 +49,18 @@ pub(crate) fn find_directories(
         }
         false => DirId::HOME,
     };
-    for (dir, Directory { path, .. }) in state.dirs.iter().filter(|(dir, _)| **dir != slow) {
+    let device = match &declared.device {
+        Some(path) => found.device(path, is_writing)?,
+        None => None,
+    };
+    for (dir, Directory { path, .. }) in state.dirs.iter().filter(|(dir, _)| **dir != slow && Some(**dir) != device) {
         match state.files_in(*dir).next() {
             Some(_) => found.former(*dir, Path::new(path))?,
             None => found.empty(*dir, Path::new(path))?,
         }
     }
     let Finder { paths, owners, .. } = found;
-    Ok(FoundDirs { dirs: Dirs::new(declared.fast.clone(), slow, paths), owners })
+    Ok(FoundDirs { dirs: Dirs::new(declared.fast.clone(), slow, paths).with_device(device), owners })
 }
 
 /// The directories as the manifest has them, with that of the slow tier at the declared place: to look for damage.
@@ -78,6 +83,29 @@ impl Finder<'_> {
     /// The directory declared for the slow tier.
     fn slow(&mut self, declared: &DeclaredDirs, is_writing: bool) -> Result<DirId> {
         let path = &*declared.slow;
+        if let Some(dir) = self.declared(path, is_writing)? {
+            return Ok(dir);
+        }
+        // All files are beside the manifest, and none will be made.
+        if self.state.dirs.is_empty() && !declared.names_slow {
+            return Ok(DirId::HOME);
+        }
+        if self.storage.exists(path)? {
+            check_free(self.storage, path)?;
+        }
+        Err(Error::input(format!(
+            "{} has no files of this database: the option slow_dir must be as it was when it was last open for writing",
+            path.display()
+        )))
+    }
+
+    /// The declared KV device. `None` if nothing of the database is there, and nothing will be made.
+    fn device(&mut self, path: &Path, is_writing: bool) -> Result<Option<DirId>> {
+        self.declared(path, is_writing)
+    }
+
+    /// A declared directory; `None` if it has no files of this database, and the open is not for writing.
+    fn declared(&mut self, path: &Path, is_writing: bool) -> Result<Option<DirId>> {
         let dir = match OwnerFile::read(self.storage, path) {
             // This database has never taken a directory, so the damaged file is not its own.
             Err(_) if self.state.dirs.is_empty() => return Err(another_owner(path)),
@@ -95,21 +123,10 @@ impl Finder<'_> {
                         *dir
                     }
                     None if is_writing => {
-                        let newest = self.state.dirs.keys().next_back();
+                        let newest = self.state.dirs.keys().chain(self.paths.keys()).max();
                         DirId(newest.unwrap_or(&DirId::HOME).0 + 1)
                     }
-                    // All files are beside the manifest, and none will be made.
-                    None if self.state.dirs.is_empty() && !declared.names_slow => return Ok(DirId::HOME),
-                    None => {
-                        if self.storage.exists(path)? {
-                            check_free(self.storage, path)?;
-                        }
-                        return Err(Error::input(format!(
-                            "{} has no files of this database: the option slow_dir must be as it was when it was last open \
-                             for writing",
-                            path.display()
-                        )));
-                    }
+                    None => return Ok(None),
                 };
                 if left.is_none() {
                     check_free(self.storage, path)?;
@@ -119,7 +136,7 @@ impl Finder<'_> {
             }
         };
         self.paths.insert(dir, path.to_owned());
-        Ok(dir)
+        Ok(Some(dir))
     }
 
     /// A directory that this database has left: only the file `OWNER` is there.
@@ -153,6 +170,12 @@ impl Finder<'_> {
     /// The error for a directory that files of the database lie in, and that is elsewhere or not mounted.
     fn not_there(&self, dir: DirId, path: &Path) -> Error {
         let files = self.state.files_in(dir).count();
+        if is_device_path(path) {
+            return Error::input(format!(
+                "{files} files of this database lie on the KV device {}, which the option kv_device must declare",
+                path.display()
+            ));
+        }
         Error::input(format!(
             "{files} files of this database lie in {}, which is not there or does not have its file {OWNER}: mount it, or name \
              it by the option slow_dir if it has moved",

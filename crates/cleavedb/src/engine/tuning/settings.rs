@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::base::{Error, Result};
+use crate::bypass::rollback::Rollback;
 use crate::engine::tuning::sizes::Tuning;
 use crate::engine::tuning::tuner::{Limits, MERGE_RUNS_MAX, MERGE_RUNS_MIN, Policy};
 use crate::format::compression::Compression;
@@ -179,6 +180,9 @@ pub enum Bypass {
     /// at most an eighth of the free space. An open after a crash has to read these logs. Values that are kept inline
     /// profit most; the front's memory for keys and small values stays limited by `memory_budget`.
     Spill,
+    /// As `Spill`, but these logs are written to a device with a key-value interface ([`Options::kv_device`](crate::Options::kv_device)),
+    /// as long as it has room, and move to the tiers later. Writers then use bandwidth that the tiers do not have.
+    Device(Rollback),
 }
 
 /// When a bucket of merge operands is split in two ([`DeltaPlacement::Buckets`](crate::DeltaPlacement::Buckets)).

@@ -211,13 +211,18 @@ impl Core {
         let ring = self.ring()?;
         let mut id = self.new_file_id()?;
         let sizes = self.log_sizes(needed);
-        if self.birthplace() == Birthplace::Slow {
-            self.note_made_in(self.dirs.slow_id());
-            match self.create_log_in(self.dirs.slow_id(), id, &sizes, ring.clone()) {
+        let elsewhere = match self.birthplace(&sizes) {
+            Birthplace::Fast => None,
+            Birthplace::Slow => Some((self.dirs.slow_id(), &self.bypass.logs_born_slow)),
+            Birthplace::Device => self.dirs.device().map(|dir| (dir, &self.bypass.logs_born_on_device)),
+        };
+        if let Some((dir, born)) = elsewhere {
+            self.note_made_in(dir);
+            match self.create_log_in(dir, id, &sizes, ring.clone()) {
                 // Its file goes later, so the next one has another name.
                 Err(Error::NoSpace { .. }) => id = self.new_file_id()?,
                 made => {
-                    self.bypass.logs_born_slow.fetch_add(1, Ordering::Relaxed);
+                    born.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
                     return made;
                 }
             }

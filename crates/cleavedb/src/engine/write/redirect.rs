@@ -1,12 +1,14 @@
 //! The redirect: while background work is behind, writers go around it (KVAccel, IPDPS 2025; decision record 055). The log goes on
 //! beyond what the front may ordinarily leave unflushed, on whichever tier has bandwidth to spare, and flushes wait for HL0 in
-//! their place. Nothing needs to be brought back: what was written lies in logs as ever, and flushes catch up.
+//! their place. What was written lies in logs as ever, and flushes catch up; logs that were born on a KV device move to the tiers
+//! later (`jobs/roll_back.rs`).
 //!
 //! The detector is fed by each review of the pace.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::base::DirId;
 use crate::bypass::birthplace::{Birthplace, Tiers, birthplace};
 use crate::bypass::detector::{Fills, SLOWED_FROM};
 use crate::engine::bypass::DevicesThen;
@@ -46,7 +48,11 @@ impl Core {
     pub(super) fn redirect_limits(&self) -> LogLimits {
         let LogLimits { carried, all } = self.log_limits();
         let room = self.work.space.garbage_room.load(Ordering::Relaxed) / ROOM_PART;
-        let more = self.settings.tuning.redirect_bytes_max.min(room);
+        let device = match self.settings.bypass {
+            Bypass::Device(_) => self.kv_device.as_ref().map(|device| device.usage().capacity_bytes),
+            _ => None,
+        };
+        let more = self.settings.tuning.redirect_bytes_max.min(room).min(device.unwrap_or(u64::MAX));
         LogLimits { carried: carried.saturating_add(more), all: all.saturating_add(more) }
     }
 
@@ -107,10 +113,23 @@ impl Core {
         self.bypass.redirects() && view.version.levels()[0].tables().len() >= most
     }
 
-    /// The tier for the next log.
-    pub(super) fn birthplace(&self) -> Birthplace {
-        if !self.bypass.redirects() || !self.dirs.are_apart() {
+    /// The device on which logs are born during redirects.
+    fn birth_device(&self) -> Option<DirId> {
+        self.dirs.device().filter(|_| matches!(self.settings.bypass, Bypass::Device(_)))
+    }
+
+    /// The place for the next log, of which these sizes are possible.
+    pub(super) fn birthplace(&self, sizes: &[u64]) -> Birthplace {
+        if !self.bypass.redirects() {
             return Birthplace::Fast;
+        }
+        let least = sizes.iter().min().copied().unwrap_or_default();
+        let device_has_room =
+            self.birth_device().is_some_and(|dir| self.storage.free_bytes(self.dirs.of(dir)) >= least);
+        if device_has_room || !self.dirs.are_apart() {
+            let nothing =
+                Tiers { redirects: true, fast_wants_room: false, device_has_room, fast_busy: None, slow_busy: None };
+            return birthplace(&nothing);
         }
         let at = now();
         let usage = [self.dirs.fast(), self.dirs.slow()].map(|dir| self.storage.device_usage(dir));
@@ -124,6 +143,7 @@ impl Core {
         birthplace(&Tiers {
             redirects: true,
             fast_wants_room: self.fast_fill().wants_room(),
+            device_has_room,
             fast_busy: busy(0),
             slow_busy: busy(1),
         })

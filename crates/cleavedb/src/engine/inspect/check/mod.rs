@@ -101,12 +101,16 @@ pub(crate) fn check(storage: Arc<dyn Storage>, path: &Path, declared: &DeclaredD
     }
     let declared_slow = declared.are_apart().then_some(&*declared.slow);
     let mut locks = lock(&*storage, [&*declared.fast].into_iter().chain(declared_slow))?;
+    // What is on a device is known once it is locked.
+    let device = declared.device.as_deref().map(|device| storage.lock_shared(&device.join(LOCK)));
+    locks.extend(device.transpose()?);
     let read = Manifest::read(storage.clone(), &declared.fast, u64::MAX);
     let (mut report, names) = (Report::default(), References::default());
     let dirs = match &read {
         Ok(Some(manifest)) => {
             let dirs = directories(&*storage, manifest.state(), declared, &mut report)?;
-            let former = dirs.others().map(|(_, path)| path).filter(|path| Some(*path) != declared_slow);
+            let is_locked = |path: &Path| Some(path) == declared_slow || declared.device.as_deref() == Some(path);
+            let former = dirs.others().map(|(_, path)| path).filter(|path| !is_locked(path));
             locks.extend(lock(&*storage, former)?);
             dirs
         }

@@ -1,0 +1,227 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex as StdMutex;
+
+use super::*;
+use crate::io::{Faults, SimDisk};
+use crate::sched::random::Random;
+
+/// A device with a tiny memory, so that it writes and merges runs all the time.
+fn tiny() -> SsdParameters {
+    SsdParameters { memtable_bytes: 2000, dma_bytes: 500, ..SsdParameters::unthrottled().with_capacity(1 << 20) }
+}
+
+fn open(disk: &SimDisk) -> Arc<EmulatedSsd> {
+    EmulatedSsd::open_on(Arc::new(disk.clone()), Path::new("/ssd"), tiny()).unwrap()
+}
+
+fn pairs_of(device: &EmulatedSsd) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut keys = Vec::new();
+    device.list(&mut |key| keys.push(key.to_vec())).unwrap();
+    assert!(keys.is_sorted());
+    let pair = |key: Vec<u8>| (key.clone(), device.retrieve(&key).unwrap().unwrap());
+    keys.into_iter().map(pair).collect()
+}
+
+/// All pairs, by scans.
+fn scanned(device: &EmulatedSsd) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let (mut all, mut from) = (BTreeMap::new(), vec![0]);
+    loop {
+        let pairs = device.scan(&from, &[0xff; 4], 1 << 20).unwrap().unwrap();
+        let Some((last, _)) = pairs.last() else { return all };
+        from = [last, &[0][..]].concat();
+        let bytes: usize = pairs.iter().map(|(_, value)| value.len()).sum();
+        assert!(pairs.len() == 1 || bytes <= 500, "one DMA has {bytes} bytes");
+        all.extend(pairs);
+    }
+}
+
+#[test]
+fn random_commands_give_what_a_map_gives_also_after_a_restart() {
+    for seed in 0..20 {
+        let (disk, mut random, mut model) = (SimDisk::new(), Random::new(seed), BTreeMap::new());
+        let mut device = open(&disk);
+        for step in 0..600 {
+            let key = vec![1 + random.below(40) as u8; 1 + random.below(3) as usize];
+            match random.below(10) {
+                0..6 => {
+                    let value = vec![step as u8; random.below(300) as usize];
+                    device.store(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+                6..9 => assert_eq!(device.delete(&key).unwrap(), model.remove(&key).is_some()),
+                _ if random.one_in(10) => {
+                    let identity = device.identity();
+                    drop(device);
+                    device = open(&disk);
+                    assert_eq!(device.identity(), identity);
+                }
+                _ => {
+                    assert_eq!(device.retrieve(&key).unwrap(), model.get(&key).cloned());
+                    assert_eq!(device.exist(&key).unwrap(), model.contains_key(&key));
+                }
+            }
+            let used: usize = model.values().map(Vec::len).sum();
+            assert_eq!(device.usage().used_bytes, used as u64);
+        }
+        assert_eq!((pairs_of(&device), scanned(&device)), (model.clone(), model));
+        device.reset().unwrap();
+        assert!(pairs_of(&device).is_empty() && device.usage().used_bytes == 0);
+    }
+}
+
+#[test]
+fn what_was_synced_survives_loss_of_power_at_every_sync() {
+    for seed in 0..10 {
+        let (disk, mut random) = (SimDisk::new(), Random::new(seed));
+        let device = open(&disk);
+        let images = Arc::new(StdMutex::new(Vec::new()));
+        let into = images.clone();
+        disk.on_sync(move |disk, _| {
+            let mut images = into.lock().unwrap();
+            let number = images.len() as u64;
+            images.push((disk.power_loss(number), disk.process_crash()));
+        });
+        // Each key gets rising values; what each had at the last sync, and last.
+        let (mut synced, mut last) = (BTreeMap::new(), BTreeMap::new());
+        for step in 1..300u32 {
+            let key = vec![1 + random.below(30) as u8];
+            let before = images.lock().unwrap().len();
+            device.store(&key, &step.to_le_bytes().repeat(1 + random.below(60) as usize)).unwrap();
+            check_images(&images, before, &synced, &last, Some((&key, step)));
+            last.insert(key, step);
+            if random.one_in(5) {
+                let before = images.lock().unwrap().len();
+                device.sync().unwrap();
+                check_images(&images, before, &synced, &last, None);
+                synced = last.clone();
+            }
+        }
+    }
+}
+
+type Steps = BTreeMap<Vec<u8>, u32>;
+type ImagePairs = Arc<StdMutex<Vec<(SimDisk, SimDisk)>>>;
+
+/// Each image from `first` on has what was synced or something newer, and after a mere crash all that was acknowledged.
+fn check_images(images: &ImagePairs, first: usize, synced: &Steps, last: &Steps, now: Option<(&Vec<u8>, u32)>) {
+    let taken: Vec<_> = images.lock().unwrap()[first..].to_vec();
+    for (lost, crashed) in taken {
+        for (image, least) in [(lost, synced), (crashed, last)] {
+            image.clear_on_sync();
+            let found = pairs_of(&open(&image));
+            for (key, step) in least {
+                let value = found.get(key).unwrap_or_else(|| panic!("{key:?} of {step} is gone"));
+                let has = u32::from_le_bytes(value[..4].try_into().unwrap());
+                let newest = now.filter(|(of, _)| *of == key).map_or(last[key], |(_, step)| step);
+                assert!((*step..=newest).contains(&has), "{has}, which should be from {step} to {newest}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_device_says_so_and_takes_pairs_again_once_others_are_gone() {
+    let device = open(&SimDisk::new());
+    let mut count = 0;
+    let full = loop {
+        match device.store(format!("{count:04}").as_bytes(), &[7; 4000]) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    // Half of 1 MiB belongs to the key-value side.
+    assert_eq!((full.kind(), count), (io::ErrorKind::StorageFull, (512 << 10) / 4000));
+    device.store(b"0000", &[8; 3000]).unwrap();
+    assert!(device.delete(b"0001").unwrap());
+    device.store(b"more", &[9; 4000]).unwrap();
+    assert_eq!(pairs_of(&device).len(), count);
+}
+
+#[test]
+fn dead_pairs_do_not_fill_the_files() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    for round in 0..50 {
+        for number in 0..50u8 {
+            device.store(&[round, number], &[number; 100]).unwrap();
+        }
+        for number in 0..50u8 {
+            device.delete(&[round, number]).unwrap();
+        }
+    }
+    let bytes: u64 = disk.files().iter().map(|(_, bytes)| bytes).sum();
+    assert!(bytes < 20_000, "{bytes} bytes for nothing");
+    let traffic = device.traffic();
+    assert_eq!(traffic.host_bytes_sent, 50 * 50 * (102 + 2));
+    assert!(traffic.commands == 5000 && traffic.media_bytes_written > traffic.host_bytes_sent, "{traffic:?}");
+}
+
+/// So many runs that only the newest are merged: the deletes among them still cover what is older.
+#[test]
+fn what_was_deleted_stays_deleted_when_a_part_of_the_runs_is_merged() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    let mut model = BTreeMap::new();
+    for number in 0..400u32 {
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 900]);
+        device.store(&key, &value).unwrap();
+        model.insert(key, value);
+        if number % 3 == 2 {
+            let old = (number / 3).to_be_bytes().to_vec();
+            assert_eq!(device.delete(&old).unwrap(), model.remove(&old).is_some());
+        }
+        if number % 50 == 49 {
+            assert_eq!(pairs_of(&device), model, "{number}");
+        }
+    }
+    drop(device);
+    assert_eq!(pairs_of(&open(&disk)), model);
+}
+
+#[test]
+fn a_device_whose_files_fail_does_nothing_more() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    device.store(b"a", b"1").unwrap();
+    disk.set_faults(Faults { fail_sync_after: Some(0), ..Faults::default() });
+    assert!(device.sync().is_err());
+    disk.clear_faults();
+    let failures = [device.store(b"b", b"2"), device.sync(), device.retrieve(b"a").map(drop)];
+    for failure in failures {
+        assert!(failure.unwrap_err().to_string().contains("has failed before"));
+    }
+}
+
+#[test]
+fn damage_to_a_run_is_found() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    for number in 0..50u8 {
+        device.store(&[number + 1], &[number; 100]).unwrap();
+    }
+    drop(device);
+    let runs: Vec<PathBuf> = disk.files().into_iter().map(|(path, _)| path).collect();
+    let run = runs.iter().find(|path| path.extension().is_some_and(|name| name == "run")).unwrap();
+    let bytes = disk.read_file(run).unwrap();
+    for at in (0..bytes.len()).step_by(7) {
+        let image = disk.process_crash();
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        image.write_file(run, &damaged);
+        let opened = EmulatedSsd::open_on(Arc::new(image), Path::new("/ssd"), tiny());
+        let Ok(device) = opened else { continue };
+        let is_found = (0..50u8).any(|number| device.retrieve(&[number + 1]).is_err());
+        assert!(is_found, "byte {at}");
+    }
+}
+
+#[test]
+fn only_one_process_has_a_device_open() {
+    let disk = SimDisk::new();
+    let device = open(&disk);
+    let second = EmulatedSsd::open_on(Arc::new(disk.clone()), Path::new("/ssd"), tiny());
+    assert!(matches!(second, Err(Error::Locked { .. })));
+    drop(device);
+    open(&disk);
+}

@@ -1,0 +1,121 @@
+//! How long an emulated device takes: one bandwidth for all that reaches its medium, and a processor that does one command of the
+//! key-value side after the other. Also counts what reaches the medium.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::parameters::SsdParameters;
+use crate::device::block_side::Medium;
+use crate::sched::clock::now;
+use crate::sched::sync::Mutex;
+use crate::sched::thread::sleep;
+
+/// Shorter waits are put off, until several make one that a thread can sleep for.
+const SLEEP_MIN: Duration = Duration::from_micros(200);
+
+/// The time of a device.
+pub(super) struct Timing {
+    parameters: SsdParameters,
+    /// Until when the medium and the processor have something to do.
+    media_until: Mutex<Duration>,
+    processor_until: Mutex<Duration>,
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Timing {
+    pub fn new(parameters: SsdParameters) -> Timing {
+        let [media_until, processor_until] = [(); 2].map(|()| Mutex::default());
+        let [written, read] = [0, 0].map(AtomicU64::new);
+        Timing { parameters, media_until, processor_until, written, read }
+    }
+
+    /// A command with its bytes goes through the processor.
+    pub fn process(&self, bytes: usize) {
+        let time = time_of(bytes as u64, self.parameters.processor_bytes_per_second);
+        occupy(&self.processor_until, self.parameters.command_time + time, Duration::ZERO);
+    }
+
+    /// More bytes of a command that has begun.
+    pub fn process_bytes(&self, bytes: usize) {
+        let time = time_of(bytes as u64, self.parameters.processor_bytes_per_second);
+        occupy(&self.processor_until, time, Duration::ZERO);
+    }
+
+    /// Bytes written to the medium, and read from it.
+    pub fn media_bytes(&self) -> (u64, u64) {
+        (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
+    }
+}
+
+impl Medium for Timing {
+    fn write(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        // A write is acknowledged from memory of the device that keeps it.
+        occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second), Duration::ZERO);
+    }
+
+    fn read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        let time = time_of(bytes, self.parameters.media_bytes_per_second);
+        occupy(&self.media_until, time, self.parameters.media_latency);
+    }
+}
+
+fn time_of(bytes: u64, per_second: u64) -> Duration {
+    match per_second {
+        0 => Duration::ZERO,
+        rate => Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64),
+    }
+}
+
+/// Keeps something busy for a time after what it has to do already; waits for the end of that, and for `latency`.
+fn occupy(until: &Mutex<Duration>, time: Duration, latency: Duration) {
+    if time + latency == Duration::ZERO {
+        return;
+    }
+    let at = now();
+    let end = {
+        let mut until = until.lock();
+        *until = (*until).max(at) + time;
+        *until + latency
+    };
+    if end >= at + SLEEP_MIN {
+        sleep(end - at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::sim::simulate;
+
+    #[test]
+    fn two_threads_share_the_bandwidth_and_a_command_waits_for_the_processor() {
+        let (took, commands) = simulate(1, || {
+            let parameters = SsdParameters {
+                media_bytes_per_second: 1_000_000,
+                processor_bytes_per_second: 0,
+                command_time: Duration::from_millis(2),
+                ..SsdParameters::unthrottled()
+            };
+            let timing = std::sync::Arc::new(Timing::new(parameters));
+            let began = now();
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let timing = timing.clone();
+                    crate::sched::thread::spawn("writer", move || timing.write(500_000))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let took = now() - began;
+            let began = now();
+            (0..10).for_each(|_| timing.process(100));
+            assert_eq!(timing.media_bytes(), (1_000_000, 0));
+            (took, now() - began)
+        })
+        .unwrap();
+        let about = |time: Duration, wanted: f64| (time.as_secs_f64() / wanted - 1.0).abs() < 0.05;
+        assert!(about(took, 1.0) && about(commands, 0.02), "{took:?} {commands:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Submission entries by the passthrough of the Linux kernel (`NVME_IOCTL_IO64_CMD`), which takes `unsafe`: the kernel is given the
+//! address of a buffer.
+
+use std::ffi::c_void;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+
+use super::nvme::{Completion, Data, Entry, Transport, dword};
+
+/// A command may take this long.
+const TIMEOUT_MS: u32 = 30_000;
+
+/// `struct nvme_passthru_cmd64` of `linux/nvme_ioctl.h`.
+#[repr(C)]
+#[derive(Default)]
+struct PassthroughCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    address: u64,
+    metadata_len: u32,
+    data_len: u32,
+    cdw10_to_15: [u32; 6],
+    timeout_ms: u32,
+    reserved2: u32,
+    result: u64,
+}
+
+const _: () = assert!(size_of::<PassthroughCommand>() == 80, "the structure is that of the kernel");
+
+const IO64_CMD: Opcode = opcode::read_write::<PassthroughCommand>(b'N', 0x48);
+/// Returns the number of the namespace.
+const GET_NAMESPACE: Opcode = opcode::none(b'N', 0x40);
+
+/// A request, of which the kernel's return value is the result.
+struct Request {
+    opcode: Opcode,
+    command: *mut PassthroughCommand,
+}
+
+// SAFETY: the opcode belongs to the structure that the pointer leads to, or takes none; the kernel writes nothing but its field
+// `result` and the buffer that it names.
+unsafe impl Ioctl for Request {
+    type Output = i32;
+
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        self.command.cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<i32> {
+        Ok(out)
+    }
+}
+
+/// A namespace of a device.
+pub struct NvmePassthrough {
+    file: fs::File,
+    namespace: u32,
+}
+
+impl NvmePassthrough {
+    /// Opens the generic character device of a namespace, which no other process may have open so.
+    pub fn open(path: &Path) -> io::Result<NvmePassthrough> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let request = Request { opcode: GET_NAMESPACE, command: std::ptr::null_mut() };
+        // SAFETY: this request takes no pointer.
+        let namespace = unsafe { rustix::ioctl::ioctl(&file, request) }?;
+        Ok(NvmePassthrough { file, namespace: namespace as u32 })
+    }
+}
+
+impl Transport for NvmePassthrough {
+    fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
+        let (address, data_len) = match data {
+            Data::None => (0, 0),
+            Data::ToDevice(bytes) => (bytes.as_ptr().addr() as u64, bytes.len()),
+            Data::FromDevice(buffer) => (buffer.as_mut_ptr().addr() as u64, buffer.len()),
+        };
+        let mut command = PassthroughCommand {
+            opcode: entry[0],
+            namespace: self.namespace,
+            cdw2: dword(entry, 2),
+            cdw3: dword(entry, 3),
+            address,
+            data_len: data_len as u32,
+            cdw10_to_15: [10, 11, 12, 13, 14, 15].map(|number| dword(entry, number)),
+            timeout_ms: TIMEOUT_MS,
+            ..PassthroughCommand::default()
+        };
+        let request = Request { opcode: IO64_CMD, command: &raw mut command };
+        // SAFETY: the structure is valid for the call, and so is the buffer that it names, which is borrowed until its end; the
+        // kernel reads or writes at most `data_len` bytes of it, depending on the opcode, which agrees with the direction of the data.
+        let status = unsafe { rustix::ioctl::ioctl(&self.file, request) }?;
+        Ok(Completion { status: status as u16, result: command.result as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_the_numbers_of_the_kernel() {
+        assert_eq!((IO64_CMD, GET_NAMESPACE), (0xc050_4e48, 0x4e40));
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(NvmePassthrough::open(file.path()).is_err());
+        assert!(NvmePassthrough::open(Path::new("/nowhere/ng0n1")).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! Crashes at each sync, and losses of power of the whole machine, while writers are redirected to a KV device and while its logs are
+//! rolled back; and devices that fail or disappear.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cleavedb::testing::{self, Faults, Phase, SimDisk};
+use cleavedb::{Bypass, Db, Durability, Error, Options, Rollback, WriteBatch};
+
+use crate::device::{DEVICE, device, device_on, little_room, options, press, slow_disk, without_device};
+use crate::support::{BACKENDS, in_world, value};
+use crate::tiers::open_at;
+
+const CAPACITY: u64 = 32 << 20;
+const KEYS: u64 = 40;
+
+/// Writes the next numbers, each with the number itself in the same batch; notes what must survive. Each third one deletes a key, each
+/// seventh one a range.
+fn write(db: &Db, numbers: std::ops::Range<u64>, durable: &AtomicU64) -> Result<(), Error> {
+    for number in numbers {
+        let mut batch = WriteBatch::new();
+        let keyspace = db.default_keyspace();
+        match number % 21 {
+            7 | 14 => batch.delete_range(&keyspace, range_of(number).0..range_of(number).1),
+            rest if rest % 3 == 2 => batch.delete(&keyspace, key_of(number)),
+            _ => batch.put(&keyspace, key_of(number), value_of(number)),
+        }
+        batch.put(&keyspace, "last", number.to_string());
+        let is_sync = number.is_multiple_of(5);
+        db.write_with(batch, if is_sync { Durability::Sync } else { Durability::Buffered })?;
+        if is_sync {
+            durable.store(number + 1, Ordering::SeqCst);
+        }
+        testing::sleep(Duration::from_micros(300));
+    }
+    Ok(())
+}
+
+fn key_of(number: u64) -> String {
+    format!("key {:02}", number * 7 % KEYS)
+}
+
+fn range_of(number: u64) -> (String, String) {
+    (format!("key {:02}", number % KEYS), format!("key {:02}", number % KEYS + 3))
+}
+
+fn value_of(number: u64) -> Vec<u8> {
+    value(&format!("{number} "), [60, 300, 700][(number % 3) as usize])
+}
+
+/// How many numbers there are; the content must be that after the last of them.
+fn count(db: &Db) -> u64 {
+    let last = db.get("last").unwrap().map(|last| String::from_utf8_lossy(&last).parse::<u64>().unwrap());
+    let count = last.map_or(0, |last| last + 1);
+    let mut wanted = std::collections::BTreeMap::new();
+    for number in 0..count {
+        match number % 21 {
+            7 | 14 => {
+                let (from, to) = range_of(number);
+                wanted.retain(|key: &String, _| *key < from || *key >= to);
+            }
+            rest if rest % 3 == 2 => drop(wanted.remove(&key_of(number))),
+            _ => drop(wanted.insert(key_of(number), value_of(number))),
+        }
+    }
+    let found = db.prefix("key").unwrap().map(|item| item.unwrap());
+    let found: Vec<_> =
+        found.map(|(key, value)| (String::from_utf8_lossy(&key).into_owned(), value.to_vec())).collect();
+    assert_eq!(found, wanted.into_iter().collect::<Vec<_>>(), "after {count}");
+    count
+}
+
+/// An image, and the numbers that must have survived.
+type Image = (SimDisk, u64);
+
+/// After a crash at each sync the next open, with whatever bypass, finds what was synced, whole batches alone, and goes on.
+#[test]
+fn a_crash_at_each_step_of_redirect_and_rollback_loses_nothing_that_was_synced() {
+    let mut on_device = 0;
+    for (seed, (rollback, backend)) in [Rollback::Eager, Rollback::Lazy].into_iter().zip(BACKENDS).enumerate() {
+        let images = in_world(seed as u64, move || {
+            let disk = slow_disk();
+            let db = open_at(&disk, options(&disk, rollback).log_backend(backend), little_room()).unwrap();
+            let durable = Arc::new(AtomicU64::new(0));
+            write(&db, 0..20, &durable).unwrap();
+            press(&db);
+            let images = Arc::new(Mutex::new(Vec::<Image>::new()));
+            let (into, from) = (images.clone(), durable.clone());
+            disk.on_sync(move |disk, point| {
+                let mut images = into.lock().unwrap();
+                let (number, least) = (images.len() as u64, from.load(Ordering::SeqCst));
+                if point.phase == Phase::After {
+                    images.push((disk.power_loss(number), least));
+                } else {
+                    images.push((disk.process_crash(), least));
+                    images.push((disk.power_loss_of(number, |path| path == Path::new(DEVICE)), least));
+                }
+            });
+            write(&db, 20..60, &durable).unwrap();
+            db.wait_for_background().unwrap();
+            write(&db, 60..70, &durable).unwrap();
+            db.close().unwrap();
+            disk.clear_on_sync();
+            std::mem::take(&mut *images.lock().unwrap())
+        });
+        assert!(images.len() > 100, "{} images", images.len());
+        // As many as there is time for.
+        let step = images.len().div_ceil(90);
+        for (number, (image, least)) in images.into_iter().enumerate().filter(|(number, _)| number % step == 0) {
+            let had_logs = in_world(number as u64, move || {
+                image.clear_on_sync();
+                let next = match number % 3 {
+                    0 => without_device(Bypass::Off).kv_device(device_on(&image, CAPACITY)),
+                    _ => options(&image, if number % 3 == 1 { Rollback::Lazy } else { Rollback::Eager }),
+                };
+                let db = open_at(&image, next, little_room()).unwrap();
+                let had_logs = device(&db).logs > 0;
+                let found = count(&db);
+                assert!((least..=70).contains(&found), "{found} of at least {least}");
+                let durable = AtomicU64::new(0);
+                write(&db, found..found + 10, &durable).unwrap();
+                db.wait_for_background().unwrap();
+                assert_eq!(count(&db), found + 10);
+                db.close().unwrap();
+                let without = without_device(Bypass::Off);
+                let report = testing::check(Arc::new(image.clone()), Path::new("/db"), &without).unwrap();
+                assert_eq!(report.problems, []);
+                let db = open_at(&image, without, little_room()).unwrap();
+                assert_eq!(count(&db), found + 10);
+                db.close().unwrap();
+                had_logs
+            });
+            on_device += u32::from(had_logs);
+        }
+    }
+    assert!(on_device > 20, "{on_device} images had logs on the device");
+}
+
+fn reopened(disk: &SimDisk, least: u64) {
+    let db = open_at(disk, options(disk, Rollback::Eager), little_room()).unwrap();
+    let found = count(&db);
+    assert!(found >= least, "{found} of at least {least}");
+    write(&db, found..found + 10, &AtomicU64::new(0)).unwrap();
+    assert_eq!(count(&db), found + 10);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_device_that_disappears_stops_writes_with_an_error_that_names_it() {
+    for (seed, backend) in BACKENDS.into_iter().enumerate() {
+        in_world(seed as u64, move || {
+            let disk = slow_disk();
+            let db = open_at(&disk, options(&disk, Rollback::Lazy).log_backend(backend), little_room()).unwrap();
+            let durable = AtomicU64::new(0);
+            write(&db, 0..20, &durable).unwrap();
+            db.flush().unwrap();
+            press(&db);
+            write(&db, 20..40, &durable).unwrap();
+            let name = device(&db).name;
+            disk.vanish(Path::new(DEVICE), seed as u64);
+            let error = write(&db, 40..2000, &durable).expect_err("the device is gone");
+            let refused = db.put("more", "v").expect_err("no later write is promised");
+            assert!(error.to_string().contains(&name) && refused.to_string().contains(&name), "{error}; {refused}");
+            assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+            let _ = db.close();
+            let least = durable.load(Ordering::SeqCst);
+            // Not there; and back again, with all that was synced.
+            let image = disk.process_crash();
+            let error = open_at(&image, without_device(Bypass::Spill), little_room()).expect_err("logs are missing");
+            assert!(error.to_string().contains(&name), "{error}");
+            assert!(image.come_back(Path::new(DEVICE)));
+            reopened(&image, least);
+        });
+    }
+}
+
+#[test]
+fn a_device_that_fails_loses_nothing_that_was_synced() {
+    let faults = |number: u64| match number % 3 {
+        0 => Faults { fail_write_after: Some(number * 3), ..Faults::default() },
+        1 => Faults { fail_sync_after: Some(number / 3), ..Faults::default() },
+        _ => Faults { fail_read_one_in: Some(5), ..Faults::default() },
+    };
+    let mut refused = 0;
+    for number in 0..18 {
+        let backend = BACKENDS[(number % 2) as usize];
+        refused += in_world(number, move || {
+            let disk = slow_disk();
+            let db = open_at(&disk, options(&disk, Rollback::Eager).log_backend(backend), little_room()).unwrap();
+            let durable = AtomicU64::new(0);
+            write(&db, 0..20, &durable).unwrap();
+            press(&db);
+            disk.set_faults(Faults { within: Some(DEVICE.into()), seed: number, ..faults(number) });
+            let written = write(&db, 20..80, &durable);
+            if let Err(error) = &written {
+                assert!(error.to_string().contains("kv-device:"), "{error}");
+            }
+            let _ = db.wait_for_background();
+            disk.clear_faults();
+            let _ = db.close();
+            for image in [disk.process_crash(), disk.power_loss(number)] {
+                reopened(&image, durable.load(Ordering::SeqCst));
+            }
+            u32::from(written.is_err())
+        });
+    }
+    assert!(refused >= 6, "{refused} of 18 failed");
+}
+
+/// The tiers have no room for what lies on the device: it stays there, is read there, and moves once there is room.
+#[test]
+fn logs_stay_on_the_device_while_the_tiers_are_full() {
+    in_world(11, || {
+        let disk = slow_disk();
+        let db = open_at(&disk, options(&disk, Rollback::Lazy), little_room()).unwrap();
+        let durable = AtomicU64::new(0);
+        press(&db);
+        write(&db, 0..60, &durable).unwrap();
+        disk.set_directory_capacity(Path::new("/slow"), Some(disk.used_in(Path::new("/slow")) + 8192));
+        disk.set_directory_capacity(Path::new("/db"), Some(disk.used_in(Path::new("/db")) + 8192));
+        let _ = db.wait_for_background();
+        assert_eq!(count(&db), 60);
+        let _ = db.close();
+        assert!(open_at(&disk, without_device(Bypass::Off), little_room()).is_err(), "the device is still needed");
+        disk.set_directory_capacity(Path::new("/slow"), None);
+        disk.set_directory_capacity(Path::new("/db"), None);
+        reopened(&disk, 60);
+        let db = open_at(&disk, without_device(Bypass::Off), little_room()).unwrap();
+        assert_eq!(count(&db), 70);
+        db.close().unwrap();
+    });
+}
+
+/// The options of an open without a KV device do not change what the check finds in its absence.
+#[test]
+fn an_unused_device_can_be_left_out_and_declared_again() {
+    in_world(12, || {
+        let disk = SimDisk::new();
+        for round in 0..3 {
+            let db = open_at(&disk, options(&disk, Rollback::Lazy), little_room()).unwrap();
+            db.put("round", round.to_string()).unwrap();
+            db.close().unwrap();
+            let db = open_at(&disk, Options::new().slow_dir("/slow"), little_room()).unwrap();
+            assert_eq!(db.get("round").unwrap().as_deref(), Some(round.to_string().as_bytes()));
+            db.close().unwrap();
+        }
+    });
+}
