@@ -292,7 +292,7 @@ impl KvDirectory {
         self.store_name(inode, NameRecord { len, ..name })
     }
 
-    /// Cuts a file, of which the bytes of a piece that spans the border are given.
+    /// Stores the length of a file that is cut.
     pub(super) fn set_len(&self, inode: &Inode, len: u64) -> Result<()> {
         let name = inode.state.lock().name.clone();
         self.store_name(inode, NameRecord { len, ..name })
