@@ -6,7 +6,7 @@
 //! back counts until it is deleted, and is reported apart.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::FileId;
 use crate::sched::sync::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct FastTier {
     budget: Option<u64>,
     /// The tier needs room, and there was no log that could be demoted: writers gain nothing by waiting.
     pub has_nothing_to_demote: AtomicBool,
+    /// Something has left: there may be room for files that belong here and lie elsewhere.
+    has_more_room: AtomicBool,
     occupied: Mutex<Occupied>,
 }
 
@@ -61,7 +63,13 @@ impl Occupied {
 impl FastTier {
     /// A fast tier of `budget` bytes; `u64::MAX` if only its file system limits it; `None` if there is no slow tier.
     pub fn new(budget: Option<u64>) -> FastTier {
-        FastTier { budget, has_nothing_to_demote: AtomicBool::new(false), occupied: Mutex::default() }
+        let (has_nothing_to_demote, has_more_room) = Default::default();
+        FastTier { budget, has_nothing_to_demote, has_more_room, occupied: Mutex::default() }
+    }
+
+    /// True if something has left since the last call.
+    pub fn take_more_room(&self) -> bool {
+        self.has_more_room.swap(false, Ordering::AcqRel)
     }
 
     /// The budget; `u64::MAX` if there is none.
@@ -103,7 +111,10 @@ impl FastTier {
     /// Notes what something takes, which was found there or has shrunk.
     pub fn note(&self, occupant: Occupant, bytes: u64) {
         if self.budget.is_some() {
-            self.occupied.lock().set(occupant, bytes);
+            let mut occupied = self.occupied.lock();
+            let before = occupied.bytes;
+            occupied.set(occupant, bytes);
+            self.has_more_room.fetch_or(occupied.bytes < before, Ordering::AcqRel);
         }
     }
 
@@ -112,6 +123,7 @@ impl FastTier {
         if self.budget.is_some() {
             let mut occupied = self.occupied.lock();
             occupied.set(claimed, 0);
+            self.has_more_room.store(true, Ordering::Release);
             files.for_each(|(file, bytes)| occupied.set(Occupant::File(file), bytes));
         }
     }
@@ -122,6 +134,7 @@ impl FastTier {
             let mut occupied = self.occupied.lock();
             let bytes = occupied.by.remove(&occupant).unwrap_or_default();
             occupied.bytes -= bytes;
+            self.has_more_room.fetch_or(bytes > 0, Ordering::AcqRel);
         }
     }
 
@@ -174,6 +187,7 @@ mod tests {
         assert!(tier.claim(log(3), 50) && !tier.claim(log(3), 51), "a claim that grows counts once");
         tier.release(log(2));
         assert_eq!((tier.bytes(), tier.bytes_max()), (60, 100));
+        assert!(tier.take_more_room() && !tier.take_more_room());
         assert_eq!((tier.file_bytes(|id| id == FileId(3)), tier.bytes_of(log(3)), tier.bytes_of(log(2))), (50, 50, 0));
         // What was there before the budget shrank stays, and blocks what is new.
         tier.note(log(4), 1000);

@@ -67,8 +67,6 @@ impl Core {
             && path.parent() == Some(self.dirs.fast())
         {
             self.fast.release(Occupant::File(id));
-            // Tables may come in its place.
-            self.has_misplaced.fetch_or(self.dirs.are_apart(), Ordering::AcqRel);
         }
     }
 

@@ -54,6 +54,9 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     if has_one_directory || state.has(Sole::Moves) || !state.shortages.may_try(Need::Move, now()) {
         return None;
     }
+    if core.fast.take_more_room() {
+        core.has_misplaced.store(true, Ordering::Release);
+    }
     let (fill, to) = (core.fast_fill(), core.dirs.slow_id());
     if to != DirId::HOME && fill.wants_room() {
         let mut logs = core.fast_logs(&core.published.view());
