@@ -300,7 +300,8 @@ impl KvDirectory {
 
     /// Bytes that no file has claimed.
     pub fn free_bytes(&self) -> u64 {
-        self.mounted().map_or(0, |mut mounted| self.free_bytes_of(mounted.get()))
+        let free = self.mounted().map_or(0, |mut mounted| self.free_bytes_of(mounted.get()));
+        free.saturating_sub(SMALL_FILES_BYTES)
     }
 
     fn free_bytes_of(&self, mounted: &Mounted) -> u64 {

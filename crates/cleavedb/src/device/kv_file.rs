@@ -120,18 +120,27 @@ impl File for KvFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.check_there("read")?;
-        let (count, wanted) = {
+        let room = buffer.len() as u64;
+        let find = || {
             let state = self.inode.state.lock();
-            let count = state.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+            let count = state.len().saturating_sub(offset).min(room) as usize;
             let mut wanted = Wanted::new();
             for (part, piece) in state.pieces.within(offset..offset.saturating_add(count as u64)) {
                 wanted.entry(piece).or_default().push(part);
             }
             (count, wanted)
         };
-        buffer[..count].fill(0);
-        self.read_pieces(wanted, &mut buffer[..count], offset)?;
-        Ok(count)
+        let (mut count, mut wanted) = find();
+        loop {
+            buffer[..count].fill(0);
+            let Err(error) = self.read_pieces(wanted.clone(), &mut buffer[..count], offset) else { return Ok(count) };
+            // Meanwhile the end of the file may have been cut, which stores the piece at the border anew and removes the other.
+            let now = find();
+            if now.1 == wanted {
+                return Err(error);
+            }
+            (count, wanted) = now;
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {

@@ -12,6 +12,9 @@ use crate::format::references::FileReferences;
 use crate::format::values::ValuePlace;
 use crate::values::files::{Entry, ValueFile, ValueFiles};
 
+/// The caches exceed their size by at most this part of the budget while no job runs.
+const LENT_PART: usize = 8;
+
 /// Estimated memory of a value file or a redirect table: the open file, its path and its handle, and an entry of the
 /// list.
 const VALUE_FILE_BYTES: usize = size_of::<ValueFile>() + size_of::<(FileId, Entry)>() + 256;
@@ -48,7 +51,7 @@ impl Core {
             (false, true) => tuning.job_bytes.max(tuning.job_bytes / 2 + staged),
             (false, false) => tuning.job_bytes / 4 + staged,
         };
-        let lent = tuning.job_bytes.saturating_sub(jobs);
+        let lent = tuning.job_bytes.saturating_sub(jobs).min(tuning.memory_bytes / LENT_PART);
         let logs = self.logs.buffer_bytes(tuning);
         let lists = self.readers.resident.get()
             + self.keyspaces.bytes()

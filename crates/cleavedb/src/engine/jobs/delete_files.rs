@@ -59,14 +59,15 @@ impl Core {
             self.counters.bytes_left_to_checkpoints.fetch_add(bytes, Ordering::Relaxed);
         }
         let is_gone = self.storage.remove(path).is_ok() || matches!(self.storage.exists(path), Ok(false));
-        if is_gone {
-            self.former_places.lock().remove(path);
-        }
         let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
         if let (true, Some((_, id))) = (is_gone, name)
             && path.parent() == Some(self.dirs.fast())
         {
             self.fast.release(Occupant::File(id));
+        }
+        // Last: the file may return from here on, with a claim of its own.
+        if is_gone && self.former_places.lock().remove(path) {
+            self.has_misplaced.store(true, Ordering::Release);
         }
     }
 

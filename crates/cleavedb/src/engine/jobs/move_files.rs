@@ -336,7 +336,8 @@ impl MoveFiles {
             core.pacer.moves.end(false);
             self.remove_copies(core, |_| true);
             if self.purpose == Purpose::Place && matches!(error, Error::NoSpace { .. }) {
-                // Tried again after the next edit of tables, or the next open.
+                // Tried again after the next edit of tables, when something else leaves the fast tier, or at the next open.
+                core.fast.take_more_room();
                 core.has_misplaced.store(false, Ordering::Release);
             }
         })?;

@@ -314,7 +314,7 @@ impl Tuning {
         // A fetch buffer may be up to a third larger than requested.
         tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
         let rest = budget - (tuning.log_buffer_bytes() + tuning.job_bytes);
-        tuning.cache_bytes = rest.min(18 * part);
+        tuning.cache_bytes = rest.min(17 * part);
         Some(tuning)
     }
 
