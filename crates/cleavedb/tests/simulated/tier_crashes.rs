@@ -164,7 +164,9 @@ fn lose_either_disk_at_every_sync(seed: u64, (tuning, budget): (Tuning, u64), be
 #[test]
 fn either_disk_may_lose_power_at_any_sync_of_value_gc_by_hash() {
     let seen = lose_either_disk_at_every_sync(1, collecting(ValuePlacement::Hash, Tuning::tiny()), 160);
-    assert!(seen.of("/slow", "segment") > 0 && seen.of("/db", "redirect") > 0, "{seen:?}");
+    // Whether the fast tier has room for redirect tables too depends on the order of the jobs.
+    let redirects = seen.of("/db", "redirect") + seen.of("/slow", "redirect");
+    assert!(seen.of("/slow", "segment") > 0 && seen.of("/db", "segment") > 0 && redirects > 0, "{seen:?}");
 }
 
 #[test]
