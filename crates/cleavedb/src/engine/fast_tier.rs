@@ -6,7 +6,7 @@
 //! back counts until it is deleted, and is reported apart.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::base::FileId;
 use crate::sched::sync::Mutex;
@@ -40,8 +40,6 @@ pub(crate) struct FastTier {
     budget: Option<u64>,
     /// The tier needs room, and there was no log that could be demoted: writers gain nothing by waiting.
     pub has_nothing_to_demote: AtomicBool,
-    /// Something has left: there may be room for files that belong here and lie elsewhere.
-    has_more_room: AtomicBool,
     occupied: Mutex<Occupied>,
 }
 
@@ -50,12 +48,15 @@ struct Occupied {
     by: BTreeMap<Occupant, u64>,
     bytes: u64,
     bytes_max: u64,
+    /// Something has left or shrunk: there may be room for files that belong here and lie elsewhere.
+    has_more_room: bool,
 }
 
 impl Occupied {
     fn set(&mut self, occupant: Occupant, bytes: u64) {
         let before = self.by.insert(occupant, bytes).unwrap_or_default();
         self.bytes = self.bytes - before + bytes;
+        self.has_more_room |= bytes < before;
         self.bytes_max = self.bytes_max.max(self.bytes);
     }
 }
@@ -63,13 +64,12 @@ impl Occupied {
 impl FastTier {
     /// A fast tier of `budget` bytes; `u64::MAX` if only its file system limits it; `None` if there is no slow tier.
     pub fn new(budget: Option<u64>) -> FastTier {
-        let (has_nothing_to_demote, has_more_room) = Default::default();
-        FastTier { budget, has_nothing_to_demote, has_more_room, occupied: Mutex::default() }
+        FastTier { budget, has_nothing_to_demote: AtomicBool::new(false), occupied: Mutex::default() }
     }
 
-    /// True if something has left since the last call.
+    /// True if something has left or shrunk since the last call.
     pub fn take_more_room(&self) -> bool {
-        self.has_more_room.swap(false, Ordering::AcqRel)
+        std::mem::take(&mut self.occupied.lock().has_more_room)
     }
 
     /// The budget; `u64::MAX` if there is none.
@@ -111,10 +111,7 @@ impl FastTier {
     /// Notes what something takes, which was found there or has shrunk.
     pub fn note(&self, occupant: Occupant, bytes: u64) {
         if self.budget.is_some() {
-            let mut occupied = self.occupied.lock();
-            let before = occupied.bytes;
-            occupied.set(occupant, bytes);
-            self.has_more_room.fetch_or(occupied.bytes < before, Ordering::AcqRel);
+            self.occupied.lock().set(occupant, bytes);
         }
     }
 
@@ -123,7 +120,6 @@ impl FastTier {
         if self.budget.is_some() {
             let mut occupied = self.occupied.lock();
             occupied.set(claimed, 0);
-            self.has_more_room.store(true, Ordering::Release);
             files.for_each(|(file, bytes)| occupied.set(Occupant::File(file), bytes));
         }
     }
@@ -134,7 +130,7 @@ impl FastTier {
             let mut occupied = self.occupied.lock();
             let bytes = occupied.by.remove(&occupant).unwrap_or_default();
             occupied.bytes -= bytes;
-            self.has_more_room.fetch_or(bytes > 0, Ordering::AcqRel);
+            occupied.has_more_room |= bytes > 0;
         }
     }
 
