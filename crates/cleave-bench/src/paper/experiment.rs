@@ -103,9 +103,9 @@ impl Variant {
 /// How large a memory control group is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// One byte for so many of the data.
+    /// The data divided by this.
     DataOver(u64),
-    /// An index in memory of all keys, which takes a key and 16 B for each, and so many percent more.
+    /// An index in memory of all keys, which takes a key and 16 B for each, and this percentage more.
     IndexAnd(u64),
 }
 

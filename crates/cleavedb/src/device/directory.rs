@@ -34,6 +34,8 @@ pub struct KvDirectory {
 struct Mounted {
     files: BTreeMap<String, Arc<Inode>>,
     next_number: u32,
+    /// Removed files of which the device may still have pieces: they count until it has none.
+    leaving: Vec<Arc<Inode>>,
     /// Names under which locks were taken. These files exist for the process alone.
     locks: Vec<String>,
 }
@@ -174,12 +176,12 @@ impl KvDirectory {
     /// Removes the name of a file, then its pieces: a crash between the two leaves pieces without a name.
     fn discard(&self, inode: &Inode) -> io::Result<()> {
         self.device.delete(&name_key(inode.number))?;
-        let pieces = {
+        let pieces: Vec<Piece> = {
             let mut state = inode.state.lock();
             state.is_removed = true;
-            std::mem::take(&mut state.pieces)
+            state.pieces.all().copied().collect()
         };
-        pieces.all().try_for_each(|piece| self.device.delete(&piece.key()).map(drop))
+        pieces.iter().try_for_each(|piece| self.device.delete(&piece.key()).map(drop))
     }
 
     /// Creates an empty file.
@@ -262,9 +264,18 @@ impl KvDirectory {
     /// Removes a file.
     pub fn remove(&self, path: &Path) -> Result<()> {
         let name = name_of(path)?;
-        let removed = self.mounted()?.get().files.remove(&name);
+        let removed = {
+            let mut mounted = self.mounted()?;
+            let removed = mounted.get().files.remove(&name);
+            mounted.get().leaving.extend(removed.clone());
+            removed
+        };
         match removed {
-            Some(inode) => self.discard(&inode).map_err(|error| Error::io(path, "delete", error)),
+            Some(inode) => {
+                self.discard(&inode).map_err(|error| Error::io(path, "delete", error))?;
+                self.mounted()?.get().leaving.retain(|other| other.number != inode.number);
+                Ok(())
+            }
             None => Err(Error::io(path, "remove", io::ErrorKind::NotFound.into())),
         }
     }
@@ -305,7 +316,8 @@ impl KvDirectory {
     }
 
     fn free_bytes_of(&self, mounted: &Mounted) -> u64 {
-        let claimed: u64 = mounted.files.values().map(|inode| inode.state.lock().claimed()).sum();
+        let files = mounted.files.values().chain(&mounted.leaving);
+        let claimed: u64 = files.map(|inode| inode.state.lock().claimed()).sum();
         self.device.usage().capacity_bytes.saturating_sub(claimed)
     }
 

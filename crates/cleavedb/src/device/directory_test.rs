@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::super::emulated::{EmulatedSsd, SsdParameters};
 use super::super::{WithDevice, device_path};
 use super::*;
-use crate::io::{Access, SimDisk, Storage};
+use crate::io::{Access, Faults, SimDisk, Storage};
 use crate::sched::random::Random;
 
 fn ssd(disk: &SimDisk, capacity_bytes: u64) -> Arc<EmulatedSsd> {
@@ -151,6 +151,29 @@ fn space_that_a_file_has_allocated_is_there_when_it_is_written() {
     first.truncate(100 << 10).unwrap();
     assert_eq!(there.storage.free_bytes(&there.path), (560 << 10) - 5);
     assert!(there.create("c").allocate(500 << 10).is_ok());
+}
+
+#[test]
+fn space_of_a_removed_file_is_free_only_once_the_device_has_none_of_it() {
+    let disk = SimDisk::new();
+    let there = There::on(ssd(&disk, 1 << 20));
+    let file = there.create("a");
+    file.allocate(600 << 10).unwrap();
+    file.write_at(&vec![1; 600 << 10], 0).unwrap();
+    let free = there.storage.free_bytes(&there.path);
+    disk.set_faults(Faults { fail_write_after: Some(0), lasting: true, ..Faults::default() });
+    assert!(there.storage.remove(&there.path.join("a")).is_err());
+    disk.clear_faults();
+    assert_eq!((there.names().len(), there.storage.free_bytes(&there.path)), (0, free));
+    let path = there.path.clone();
+    drop((file, there));
+    let there = There::on(ssd(&disk, 1 << 20));
+    assert_eq!(there.path, path);
+    let space = || there.storage.free_bytes(&there.path);
+    for name in there.names() {
+        there.storage.remove(&there.path.join(name)).unwrap();
+    }
+    assert!(space() > 900 << 10, "{}", space());
 }
 
 #[test]

@@ -22,7 +22,12 @@ pub(crate) struct BypassState {
     pub logs_born_on_device: AtomicU64,
     /// Bytes of logs that have left it for a tier.
     pub rolled_back_bytes: AtomicU64,
+    /// When a rollback failed last.
+    rollback_failed_at: Mutex<Option<Duration>>,
 }
+
+/// A rollback that has failed is not tried again for this long: it would write the same copy over and over.
+const ROLLBACK_RETRY: Duration = Duration::from_secs(1);
 
 /// What the devices of the fast and the slow directory had done up to a moment.
 pub(crate) struct DevicesThen {
@@ -55,6 +60,21 @@ impl BypassState {
     pub fn set_redirects(&self, redirects: bool) {
         self.redirects.store(redirects, Ordering::Relaxed);
     }
+
+    /// A rollback has failed.
+    pub fn note_rollback_failed(&self, at: Duration) {
+        *self.rollback_failed_at.lock() = Some(at);
+    }
+
+    /// The next rollback may be tried at once.
+    pub fn may_roll_back(&self) {
+        *self.rollback_failed_at.lock() = None;
+    }
+
+    /// One has failed a short time before.
+    pub fn rollback_waits(&self, at: Duration) -> bool {
+        self.rollback_failed_at.lock().is_some_and(|failed| at < failed + ROLLBACK_RETRY)
+    }
 }
 
 impl Redirects {
@@ -76,6 +96,16 @@ impl Redirects {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rollback_that_has_failed_waits_unless_it_is_asked_for() {
+        let (state, s) = (BypassState::default(), Duration::from_secs);
+        assert!(!state.rollback_waits(s(5)));
+        state.note_rollback_failed(s(5));
+        assert!(state.rollback_waits(s(5)) && !state.rollback_waits(s(6)));
+        state.may_roll_back();
+        assert!(!state.rollback_waits(s(5)));
+    }
 
     #[test]
     fn prevented_waiting_is_what_the_pace_without_a_redirect_would_have_cost() {

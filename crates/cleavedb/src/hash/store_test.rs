@@ -153,7 +153,7 @@ fn writes(count: u64, files: u64) -> Vec<(Vec<u8>, Place)> {
     (0..count).map(&mut write).collect()
 }
 
-/// Puts records into an index as recovery does, so many of each shard together.
+/// Puts records into an index as recovery does, a number of each shard together.
 fn recover(store: &HashStore, writes: &[(Vec<u8>, Place)], together: usize) {
     for part in writes.chunks(together) {
         let mut shards: BTreeMap<usize, FoundRecords> = BTreeMap::new();

@@ -177,14 +177,16 @@ impl Lsm {
 
     /// Writes the map in memory into a run; `log`, which is empty, replaces the log of it.
     fn write_memtable(&mut self, log: u64) -> Result<()> {
-        let memtable = std::mem::take(&mut self.memtable);
-        self.memtable_bytes = 0;
-        if !memtable.is_empty() {
+        if !self.memtable.is_empty() {
             let number = self.new_number();
-            let pairs = memtable.into_iter().map(Ok);
+            // After an error its pairs are still read from there.
+            let pairs = self.memtable.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
             let path = run_path(&self.dir, number);
-            self.runs.push(Run::write(&*self.storage, &path, number, &self.timing, pairs)?);
+            let run = Run::write(&*self.storage, &path, number, &self.timing, pairs)?;
+            self.runs.push(run);
+            self.memtable.clear();
         }
+        self.memtable_bytes = 0;
         let former = std::mem::replace(&mut self.current.log, log);
         self.put_in_force()?;
         match former {
@@ -211,26 +213,29 @@ impl Lsm {
             first -= 1;
             sum += self.runs[first].bytes;
         }
-        let merged = self.runs.split_off(first);
         let mut newest: BTreeMap<&[u8], (&Run, Option<ValueRange>)> = BTreeMap::new();
-        for run in &merged {
+        for run in &self.runs[first..] {
             newest.extend(run.entries.iter().map(|entry| (&*entry.key, (run, entry.value))));
         }
         if first == 0 {
             // Nothing older is left that a delete would cover.
             newest.retain(|_, (_, value)| value.is_some());
         }
-        if !newest.is_empty() {
-            let number = self.new_number();
-            let timing = &self.timing;
-            let pairs = newest.into_iter().map(|(key, (run, value))| {
-                let value = value.map(|value| run.read(value, timing)).transpose()?;
-                Ok((key.into(), value.map(Arc::from)))
-            });
-            let path = run_path(&self.dir, number);
-            let run = Run::write(&*self.storage, &path, number, timing, pairs)?;
-            self.runs.push(run);
-        }
+        let written = match newest.is_empty() {
+            true => None,
+            false => {
+                let (number, timing) = (self.current.next_number, &self.timing);
+                let pairs = newest.into_iter().map(|(key, (run, value))| {
+                    let value = value.map(|value| run.read(value, timing)).transpose()?;
+                    Ok((key.into(), value.map(Arc::from)))
+                });
+                Some(Run::write(&*self.storage, &run_path(&self.dir, number), number, timing, pairs)?)
+            }
+        };
+        self.current.next_number += 1;
+        // From here on the new run is read.
+        let merged = self.runs.split_off(first);
+        self.runs.extend(written);
         self.put_in_force()?;
         merged.iter().try_for_each(|run| self.storage.remove(&run_path(&self.dir, run.number)))
     }

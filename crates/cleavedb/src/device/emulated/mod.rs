@@ -91,7 +91,13 @@ impl EmulatedSsd {
         self.commands.fetch_add(1, Ordering::Relaxed);
         self.sent.fetch_add(sent as u64, Ordering::Relaxed);
         self.timing.process(sent);
-        let lsm = self.lsm.lock();
+        Ok(self.lsm.lock())
+    }
+
+    /// Begins a command that changes something. After one has failed there are no others until the device is opened again, but
+    /// what it holds is read.
+    fn begin_change(&self, sent: usize) -> io::Result<MutexGuard<'_, Lsm>> {
+        let lsm = self.begin(sent)?;
         match &*self.failed.lock() {
             Some(error) => Err(io::Error::other(format!("the device has failed before: {error}"))),
             None => Ok(lsm),
@@ -133,7 +139,7 @@ impl KvDevice for EmulatedSsd {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) || value.len() > VALUE_BYTES_MAX {
             return Err(invalid(format!("a key of {} bytes with a value of {}", key.len(), value.len())));
         }
-        let mut lsm = self.begin(key.len() + value.len())?;
+        let mut lsm = self.begin_change(key.len() + value.len())?;
         let replaced = lsm.value_bytes_of(key).unwrap_or_default();
         if lsm.used_bytes() - replaced + value.len() as u64 > self.parameters.kv_bytes() {
             return Err(io::ErrorKind::StorageFull.into());
@@ -150,7 +156,7 @@ impl KvDevice for EmulatedSsd {
     }
 
     fn delete(&self, key: &[u8]) -> io::Result<bool> {
-        let mut lsm = self.begin(key.len())?;
+        let mut lsm = self.begin_change(key.len())?;
         if lsm.value_bytes_of(key).is_none() {
             return Ok(false);
         }
@@ -181,14 +187,14 @@ impl KvDevice for EmulatedSsd {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let log = self.begin(0)?.log_file();
+        let log = self.begin_change(0)?.log_file();
         // Other commands go on. Whatever leaves this log meanwhile is durable elsewhere first.
         let synced = log.sync();
         self.end(synced)
     }
 
     fn reset(&self) -> io::Result<()> {
-        let mut lsm = self.begin(0)?;
+        let mut lsm = self.begin_change(0)?;
         let cleared = lsm.reset();
         self.used.store(lsm.used_bytes(), Ordering::Relaxed);
         self.end(cleared)

@@ -31,7 +31,7 @@ const INVALID_FIELD: u16 = 0x02;
 const INVALID_OPCODE: u16 = 0x01;
 
 impl NvmeModel {
-    /// A model that holds so many bytes of values.
+    /// A model that holds up to this many bytes of values.
     #[cfg(test)]
     pub fn with_capacity(bytes: usize) -> NvmeModel {
         NvmeModel { capacity_bytes: Some(bytes), ..NvmeModel::default() }

@@ -335,6 +335,9 @@ impl MoveFiles {
         let copied = self.copy_all(core).inspect_err(|error| {
             core.pacer.moves.end(false);
             self.remove_copies(core, |_| true);
+            if self.purpose == Purpose::RollBack {
+                core.bypass.note_rollback_failed(now());
+            }
             if self.purpose == Purpose::Place && matches!(error, Error::NoSpace { .. }) {
                 // Tried again after the next edit of tables, when something else leaves the fast tier, or at the next open.
                 core.fast.take_more_room();

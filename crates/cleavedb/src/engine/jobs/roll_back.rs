@@ -12,6 +12,7 @@ use crate::engine::tuning::settings::Bypass;
 use crate::engine::tuning::tiers::home_of;
 use crate::engine::view::View;
 use crate::engine::work::WorkState;
+use crate::sched::clock::now;
 
 /// One job moves about this many bytes, so that each soon makes room on the device.
 const JOB_BYTES: u64 = 64 << 20;
@@ -20,7 +21,7 @@ const JOB_BYTES: u64 = 64 << 20;
 pub(super) fn rollback_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
     let device = core.dirs.device()?;
     let activity = state.activity();
-    if activity == Activity::Full || !core.device_holds_logs() {
+    if activity == Activity::Full || core.bypass.rollback_waits(now()) || !core.device_holds_logs() {
         return None;
     }
     let usage = core.kv_device.as_ref().map(|device| device.usage()).unwrap_or_default();
@@ -82,6 +83,7 @@ impl Core {
         let mut state = self.work.lock();
         let since = state.begun();
         state.shortages.try_now(Need::Move);
+        self.bypass.may_roll_back();
         self.work.notify_changed();
         while self.rollback_goes_on(&state) {
             self.check_poison()?;

@@ -90,8 +90,10 @@ impl FoundInLogs {
 
     /// Helps the second thread, and waits for it.
     fn wait(&mut self) {
-        let Some((thread, parts)) = self.applying.take() else { return };
-        apply(&parts, self.were_saved);
+        let Some((_, parts)) = &self.applying else { return };
+        // If this panics, the thread is still there to be joined.
+        apply(parts, self.were_saved);
+        let Some((thread, _)) = self.applying.take() else { return };
         if let Err(panic) = thread.join() {
             std::panic::resume_unwind(panic);
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::base::limits::SEPARATION_BYTES_DEFAULT;
 use crate::base::{DirId, Error, FileId, KeyspaceId, Result, Seqno};
+use crate::device::is_device_path;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
@@ -262,7 +263,7 @@ impl Replay<'_> {
 
     /// Reads the frames of one log, and rewrites those that may not be on storage: frames found only in the ring, and
     /// frames that may exist only in the page cache (after a failed sync it returns bytes that no later sync would
-    /// write).
+    /// write). A device has none: a sync covers what it returns, and what it holds twice might find no room.
     fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
         let mut end =
             LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false, ring_from: None };
@@ -271,6 +272,7 @@ impl Replay<'_> {
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
             return Err(Error::corruption(file.path(), 0, "the log has no header"));
         };
+        let is_cached = !is_device_path(file.path());
         while settled_end.is_none_or(|end| reader.offset() < end) {
             let Some(frame) = reader.next_frame()? else { break };
             let (header, offset, from_ring) = (frame.header, frame.offset, frame.from_ring);
@@ -290,7 +292,7 @@ impl Replay<'_> {
                 let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
                 if self.read_only {
                     end.ring_from = end.ring_from.or(from_ring.then_some(offset));
-                } else if from_ring || (settled_end.is_none() && doubtful) {
+                } else if from_ring || (settled_end.is_none() && doubtful && is_cached) {
                     rewrite.add(file, offset, &reader.frame_bytes(offset, &header))?;
                 }
             }
