@@ -20,8 +20,9 @@ use crate::io::{Access, Storage};
 pub struct TableSink<'a> {
     /// Holds the files.
     pub storage: &'a dyn Storage,
-    /// Allocates a number that no file has had, and decides where its table lies.
-    pub next_table: &'a dyn Fn() -> Result<NewTable>,
+    /// Allocates a number that no file has had, and decides where its table lies; it is given about the least that the table will
+    /// have, in bytes.
+    pub next_table: &'a dyn Fn(u64) -> Result<NewTable>,
     /// Block size, filter bits and default compression; the access is that of each table.
     pub options: TableOptions,
     /// The compression of a keyspace, if it differs from the default.
@@ -43,6 +44,8 @@ pub struct NewTable {
     pub path: PathBuf,
     /// How its file is written.
     pub access: Access,
+    /// No key is begun in it with which it would be larger, in bytes without its end.
+    pub bytes_max: u64,
 }
 
 /// Writes all of `source` and of `ranges`, both in order; writes no file if both are empty.
@@ -54,6 +57,7 @@ pub fn write_tables<E: From<Error>>(
     let mut writer = TableWriter {
         sink,
         open: None,
+        bytes_max: u64::MAX,
         finished: Vec::new(),
         finished_bytes: 0,
         created: Vec::new(),
@@ -69,6 +73,8 @@ pub fn write_tables<E: From<Error>>(
 struct TableWriter<'a> {
     sink: &'a TableSink<'a>,
     open: Option<TableBuilder>,
+    /// As [`NewTable::bytes_max`], of the open table.
+    bytes_max: u64,
     finished: Vec<TableMeta>,
     finished_bytes: u64,
     /// Files that are removed with the writer unless it completes. (The source may run user code, and panic.)
@@ -85,15 +91,15 @@ impl TableWriter<'_> {
     fn write_all<E: From<Error>>(&mut self, source: &mut dyn VersionSource<Error = E>) -> Result<(), E> {
         while source.advance()? {
             let (key, stamp, value) = source.current();
+            // A key may get into the index and the top index too.
+            let coming = 3 * key.len() as u64 + value.len() as u64;
             if self.is_new(key) {
                 self.begin_ranges(Some(key))?;
             }
             if self.is_new(key) {
-                self.begin_key(key)?;
+                self.begin_key(key, coming)?;
             }
             let builder = self.open.as_mut().expect("a key was begun, so a table is open");
-            // A key may get into the index and the top index too.
-            let coming = 3 * key.len() as u64 + value.len() as u64;
             (self.sink.limit)(self.finished_bytes + builder.estimated_size() + coming)?;
             builder.add(key, stamp, value)?;
         }
@@ -117,7 +123,7 @@ impl TableWriter<'_> {
                 _ => return Ok(()),
             };
             let start = next.start.clone();
-            self.begin_key(&start)?;
+            self.begin_key(&start, 0)?;
             self.range = self.ranges.next();
         }
     }
@@ -135,18 +141,21 @@ impl TableWriter<'_> {
         }
     }
 
-    /// Cuts and opens tables as the new key requires, and sets the compression of its keyspace.
-    fn begin_key(&mut self, key: &[u8]) -> Result<()> {
+    /// Cuts and opens tables as the new key requires, of which `coming` bytes come first, and sets the compression of its
+    /// keyspace.
+    fn begin_key(&mut self, key: &[u8], coming: u64) -> Result<()> {
         let new_keyspace = self.open.is_none() || keyspace_prefix(key) != keyspace_prefix(&self.last_key);
         if let Some(builder) = &self.open {
-            let full = builder.estimated_size() >= self.sink.target_bytes;
+            let size = builder.estimated_size();
+            let full = size >= self.sink.target_bytes || size.saturating_add(coming) > self.bytes_max;
             if full || new_keyspace && self.across_dropped(key) {
                 self.finish_table(Some(key))?;
             }
         }
         let opened = self.open.is_none();
         if opened {
-            let NewTable { id, path, access } = (self.sink.next_table)()?;
+            let NewTable { id, path, access, bytes_max } = (self.sink.next_table)(coming)?;
+            self.bytes_max = bytes_max;
             let options = TableOptions { access, ..self.sink.options };
             self.open = Some(TableBuilder::create(self.sink.storage, &path, id, options)?);
             self.created.push(path);

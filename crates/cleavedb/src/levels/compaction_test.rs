@@ -64,9 +64,9 @@ fn write_with(
     let next = Cell::new(100);
     let sink = TableSink {
         storage: disk,
-        next_table: &|| {
+        next_table: &|_| {
             let id = FileId(next.replace(next.get() + 1));
-            Ok(NewTable { id, path: path_of(id), access: Access::Buffered })
+            Ok(NewTable { id, path: path_of(id), access: Access::Buffered, bytes_max: u64::MAX })
         },
         options: TableOptions { block_size: 512, ..TableOptions::default() },
         compression: &|keyspace| (keyspace == KeyspaceId(2)).then_some(Compression::None),

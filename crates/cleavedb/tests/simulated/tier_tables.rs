@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, Keyspace, KeyspaceOptions, Options};
+use cleavedb::{Compression, Db, Keyspace, KeyspaceOptions, Options};
 
 use crate::support::{in_world, value};
 use crate::tiers::{numbered, open_at};
@@ -104,6 +104,36 @@ fn a_table_does_not_return_to_where_readers_still_hold_it() {
         db.close().unwrap();
         let db = open_at(&disk, options(1 << 20), tuning()).unwrap();
         check_filled(&db.default_keyspace(), KEYS);
+        db.close().unwrap();
+    });
+}
+
+/// A value that is as large as the tier, among many addresses.
+#[test]
+fn a_large_value_in_a_table_does_not_exceed_the_fast_tier() {
+    const BUDGET: u64 = 1 << 20;
+    in_world(7, || {
+        let disk = SimDisk::new();
+        let db = open_at(&disk, options(BUDGET).compression(Compression::None), tuning()).unwrap();
+        // More than that fails: it is as large as the file system.
+        disk.set_directory_capacity(Path::new("/db"), Some(BUDGET));
+        fill(&db, &db.default_keyspace(), KEYS);
+        assert!(tables(&disk).0 > 0, "{:?}", tables(&disk));
+        let inline = db.create_keyspace("inline", KeyspaceOptions::new().separation(None)).unwrap();
+        for number in 0..4 {
+            inline.put(key(number), value(&number.to_string(), 900 << 10)).unwrap();
+            db.flush().unwrap();
+        }
+        db.compact_range(&inline, ..).unwrap();
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes_max <= BUDGET, "{tiers:?}");
+        for number in 0..4 {
+            assert_eq!(&*inline.get(key(number)).unwrap().unwrap(), value(&number.to_string(), 900 << 10));
+        }
+        check_filled(&db.default_keyspace(), KEYS);
+        drop(inline);
         db.close().unwrap();
     });
 }

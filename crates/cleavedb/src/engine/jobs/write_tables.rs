@@ -69,16 +69,33 @@ impl<'a> Hl0Place<'a> {
     }
 }
 
+/// Tables of levels below HL0 that are written to the fast tier. Unless they are complete, an error or a panic removes their files,
+/// and their claims go with this.
+struct TablesOnFast<'a> {
+    core: &'a Core,
+    ids: RefCell<BTreeSet<FileId>>,
+}
+
+impl Drop for TablesOnFast<'_> {
+    fn drop(&mut self) {
+        self.ids.borrow().iter().for_each(|id| self.core.fast.release(Occupant::File(*id)));
+    }
+}
+
 impl Core {
-    /// Claims the fast tier's space for a table of a level below HL0 that is cut at `target_bytes`; false if it belongs
-    /// elsewhere. O(tables).
-    fn claim_for_table(&self, id: FileId, target_bytes: u64) -> bool {
+    /// Claims the fast tier's space for a table of a level below HL0 that is cut at `target_bytes`, and has at least `coming`;
+    /// returns how many bytes it may have without its end. `None` if it belongs elsewhere. O(tables).
+    fn claim_for_table(&self, id: FileId, target_bytes: u64, coming: u64) -> Option<u64> {
         if !self.dirs.are_apart() {
-            return false;
+            return None;
         }
-        let bytes = target_bytes.saturating_add(target_bytes / TABLE_SPARE_PART + HL0_SPARE_BYTES);
+        let bytes_max = target_bytes.saturating_add(target_bytes / TABLE_SPARE_PART).max(coming);
+        let bytes = bytes_max.saturating_add(HL0_SPARE_BYTES);
         let (tables, are_most) = self.published.view().version.tables_of_addresses();
-        are_most && self.fast_fill().has_room_for_table(tables, bytes) && self.fast.claim(Occupant::File(id), bytes)
+        let is_granted = are_most
+            && self.fast_fill().has_room_for_table(tables, bytes)
+            && self.fast.claim(Occupant::File(id), bytes);
+        is_granted.then_some(bytes_max)
     }
 
     /// The tier for tables of HL0 of about `bytes`.
@@ -132,17 +149,17 @@ impl Core {
         place: &Hl0Place<'_>,
     ) -> Result<Vec<Arc<Table>>, E> {
         let settings = &self.settings;
-        let on_fast = RefCell::new(BTreeSet::new());
-        let dir_of = |id: FileId| if on_fast.borrow().contains(&id) { DirId::HOME } else { place.dir() };
-        let next_table = || {
+        let on_fast = TablesOnFast { core: self, ids: RefCell::default() };
+        let dir_of = |id: FileId| if on_fast.ids.borrow().contains(&id) { DirId::HOME } else { place.dir() };
+        let next_table = |coming| {
             let id = self.new_file_id()?;
-            if level > 0 && self.claim_for_table(id, target_bytes) {
-                on_fast.borrow_mut().insert(id);
-            }
+            let claimed = if level > 0 { self.claim_for_table(id, target_bytes, coming) } else { None };
+            on_fast.ids.borrow_mut().extend(claimed.map(|_| id));
             let dir = dir_of(id);
             self.note_made_in(dir);
             let path = self.dirs.path(FileKey { kind: FileKind::Table, id, dir });
-            Ok(NewTable { id, path, access: self.readers.access_in(dir) })
+            let bytes_max = claimed.unwrap_or(u64::MAX);
+            Ok(NewTable { id, path, access: self.readers.access_in(dir), bytes_max })
         };
         let dropped: Vec<_> = self.keyspaces.dropped().into_keys().collect();
         let sink = TableSink {
@@ -164,14 +181,11 @@ impl Core {
         let held = self.memory.jobs.hold(TableOptions::builder_bytes(block_size, filter_bits, write_bytes));
         let metas = write_tables(source, ranges, &sink);
         drop(held);
-        let metas = metas.inspect_err(|_| {
-            // They were removed with the error.
-            on_fast.borrow().iter().for_each(|id| self.fast.release(Occupant::File(*id)));
-        })?;
+        let metas = metas?;
         if place.claimed.is_some() {
             self.fast.settle(Occupant::FlushedTables, metas.iter().map(|meta| (meta.id, meta.size)));
         }
-        for meta in metas.iter().filter(|meta| on_fast.borrow().contains(&meta.id)) {
+        for meta in metas.iter().filter(|meta| dir_of(meta.id) != place.dir()) {
             self.fast.note(Occupant::File(meta.id), meta.size);
         }
         if metas.is_empty() {
@@ -180,6 +194,8 @@ impl Core {
         let bytes = metas.iter().map(|meta| meta.size).sum();
         self.counters.table_bytes.fetch_add(bytes, Ordering::Relaxed);
         let keys: Vec<FileKey> = metas.iter().map(|meta| meta.key(dir_of(meta.id))).collect();
+        // From here on they are removed as files.
+        on_fast.ids.take();
         let paths: Vec<_> = keys.iter().map(|key| self.dirs.path(*key)).collect();
         let dirs: BTreeSet<DirId> = keys.iter().map(|key| key.dir).collect();
         let sync = |dir: DirId| self.guarded(self.with_descriptors(|| self.storage.sync_dir(self.dirs.of(dir))));
