@@ -257,7 +257,8 @@ impl Options {
         self
     }
 
-    /// Directory of the slow tier: of tables and of values that have left the logs. Default: the database's own directory.
+    /// Directory of the slow tier: of values that have left the logs, and of tables with values; tables of addresses are there if the
+    /// fast tier has no room for them (decision record 056). Default: the database's own directory.
     ///
     /// Another directory can be declared at each open, also that of the fast tier (which ends the separation), and files
     /// move there in the background ([`TierStats::files_to_move`](crate::TierStats::files_to_move)); until they have, the former

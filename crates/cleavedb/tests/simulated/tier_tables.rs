@@ -111,7 +111,7 @@ fn a_table_does_not_return_to_where_readers_still_hold_it() {
 /// A value that is as large as the tier, among many addresses.
 #[test]
 fn a_large_value_in_a_table_does_not_exceed_the_fast_tier() {
-    const BUDGET: u64 = 1 << 20;
+    const BUDGET: u64 = 4 << 20;
     in_world(7, || {
         let disk = SimDisk::new();
         let db = open_at(&disk, options(BUDGET).compression(Compression::None), tuning()).unwrap();
@@ -121,7 +121,7 @@ fn a_large_value_in_a_table_does_not_exceed_the_fast_tier() {
         assert!(tables(&disk).0 > 0, "{:?}", tables(&disk));
         let inline = db.create_keyspace("inline", KeyspaceOptions::new().separation(None)).unwrap();
         for number in 0..4 {
-            inline.put(key(number), value(&number.to_string(), 900 << 10)).unwrap();
+            inline.put(key(number), value(&number.to_string(), 3800 << 10)).unwrap();
             db.flush().unwrap();
         }
         db.compact_range(&inline, ..).unwrap();
@@ -130,7 +130,7 @@ fn a_large_value_in_a_table_does_not_exceed_the_fast_tier() {
         let tiers = db.stats().tiers;
         assert!(tiers.fast_bytes_max <= BUDGET, "{tiers:?}");
         for number in 0..4 {
-            assert_eq!(&*inline.get(key(number)).unwrap().unwrap(), value(&number.to_string(), 900 << 10));
+            assert_eq!(&*inline.get(key(number)).unwrap().unwrap(), value(&number.to_string(), 3800 << 10));
         }
         check_filled(&db.default_keyspace(), KEYS);
         drop(inline);
