@@ -184,6 +184,13 @@ impl KvDirectory {
         pieces.iter().try_for_each(|piece| self.device.delete(&piece.key()).map(drop))
     }
 
+    /// Removes what the device has of a file that is leaving; then it no longer counts.
+    fn let_go(&self, inode: &Inode, path: &Path) -> Result<()> {
+        self.discard(inode).map_err(|error| Error::io(path, "delete", error))?;
+        self.mounted()?.get().leaving.retain(|other| other.number != inode.number);
+        Ok(())
+    }
+
     /// Creates an empty file.
     pub fn create(self: &Arc<Self>, path: &Path) -> Result<Arc<dyn File>> {
         let name = name_of(path)?;
@@ -250,13 +257,15 @@ impl KvDirectory {
         let replaced = {
             let mut mounted = self.mounted()?;
             mounted.get().files.remove(&old);
-            mounted.get().files.insert(new, inode)
+            let replaced = mounted.get().files.insert(new, inode);
+            mounted.get().leaving.extend(replaced.clone());
+            replaced
         };
         if let Some(replaced) = replaced {
             // Loss of power must not leave neither of the two.
             self.sync(to)?;
             // What is left of it is removed when the device is locked the next time.
-            let _ = self.discard(&replaced);
+            let _ = self.let_go(&replaced, to);
         }
         Ok(())
     }
@@ -271,11 +280,7 @@ impl KvDirectory {
             removed
         };
         match removed {
-            Some(inode) => {
-                self.discard(&inode).map_err(|error| Error::io(path, "delete", error))?;
-                self.mounted()?.get().leaving.retain(|other| other.number != inode.number);
-                Ok(())
-            }
+            Some(inode) => self.let_go(&inode, path),
             None => Err(Error::io(path, "remove", io::ErrorKind::NotFound.into())),
         }
     }

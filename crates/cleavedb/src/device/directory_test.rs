@@ -177,6 +177,27 @@ fn space_of_a_removed_file_is_free_only_once_the_device_has_none_of_it() {
 }
 
 #[test]
+fn space_of_a_replaced_file_is_free_only_once_the_device_has_none_of_it() {
+    // The write that fails: that of the new name comes first, then those of the deletions.
+    let replaced_and_kept = (0..8).filter(|after| {
+        let disk = SimDisk::new();
+        let there = There::on(ssd(&disk, 1 << 20));
+        let at = |name: &str| there.path.join(name);
+        let replaced = there.create("b");
+        replaced.allocate(600 << 10).unwrap();
+        replaced.write_at(&vec![1; 600 << 10], 0).unwrap();
+        drop((there.create("a"), replaced));
+        let free = there.storage.free_bytes(&there.path);
+        disk.set_faults(Faults { fail_write_after: Some(*after), lasting: true, ..Faults::default() });
+        let renamed = there.storage.rename(&at("a"), &at("b"));
+        disk.clear_faults();
+        assert_eq!(there.storage.free_bytes(&there.path), free, "write {after}");
+        renamed.is_ok() && there.names() == ["b"]
+    });
+    assert!(replaced_and_kept.count() > 0);
+}
+
+#[test]
 fn what_a_crash_left_without_a_name_is_removed_by_the_next_lock() {
     let disk = SimDisk::new();
     let there = There::at(&disk);
