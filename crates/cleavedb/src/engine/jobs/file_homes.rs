@@ -17,14 +17,15 @@ impl Core {
     pub fn misplaced_files(&self, view: &View) -> Vec<(FileKey, DirId)> {
         let (slow, fill) = (self.dirs.slow_id(), self.fast_fill());
         let (all_tables, _) = view.version.tables_of_addresses();
-        // Those of HL0, and those with addresses, stay on the fast tier as long as it has room, and more of the latter come.
+        // Those with addresses stay as long as the fast tier is not nearly full, and more of them come before that; others of HL0
+        // leave as soon as it needs room.
         let stays = |level, meta: &TableMeta| match level {
             _ if !self.dirs.are_apart() => false,
-            0 => !fill.wants_room(),
-            _ => meta.holds_addresses() && fill.keeps_tables(all_tables),
+            _ if meta.holds_addresses() => fill.keeps_tables(all_tables),
+            level => level == 0 && !fill.wants_room(),
         };
         let comes = |meta: &TableMeta| {
-            self.dirs.are_apart() && meta.holds_addresses() && fill.has_room_for_table(all_tables, meta.size)
+            self.dirs.are_apart() && meta.holds_addresses() && meta.size <= fill.room_to_raise_tables(all_tables)
         };
         let levels = view.version.levels().iter().enumerate();
         let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table)));
@@ -65,7 +66,7 @@ impl Core {
         match kind {
             _ if dir != DirId::HOME || !self.dirs.are_apart() => free,
             FileKind::Redirect => free.min(fill.room_to_raise(self.fast_redirect_bytes(view))),
-            _ => free.min(fill.room_for_tables(view.version.tables_of_addresses().0)),
+            _ => free.min(fill.room_to_raise_tables(view.version.tables_of_addresses().0)),
         }
     }
 

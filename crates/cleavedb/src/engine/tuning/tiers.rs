@@ -53,17 +53,22 @@ impl FastFill {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
     }
 
-    /// Bytes of tables that may be made there, where all tables have `tables` bytes.
-    pub fn room_for_tables(self, tables: u64) -> u64 {
-        match tables <= self.part(TABLES_PERCENT) {
-            true => self.part(GOAL_PERCENT).saturating_sub(self.bytes),
-            false => 0,
-        }
+    /// There is room to make a table of `bytes` of a level below HL0, where all tables have `tables` bytes.
+    pub fn has_room_for_table(self, tables: u64, bytes: u64) -> bool {
+        bytes <= self.room_below(GOAL_PERCENT, tables)
     }
 
-    /// There is room for a table of `bytes` of a level below HL0, where all tables have `tables` bytes.
-    pub fn has_room_for_table(self, tables: u64, bytes: u64) -> bool {
-        bytes <= self.room_for_tables(tables)
+    /// Bytes of tables that may be moved there, where all tables have `tables` bytes. More than may be made: if the tier is then
+    /// filled too far, the oldest logs leave, which are read less.
+    pub fn room_to_raise_tables(self, tables: u64) -> u64 {
+        self.room_below(MADE_PERCENT, tables)
+    }
+
+    fn room_below(self, percent: u64, tables: u64) -> u64 {
+        match tables <= self.part(TABLES_PERCENT) {
+            true => self.part(percent).saturating_sub(self.bytes),
+            false => 0,
+        }
     }
 
     /// A table of a level below HL0 stays where it is, on the fast tier.
@@ -257,6 +262,18 @@ mod tests {
                 (has_room, stays),
                 "{fill:?} {tables}"
             );
+        }
+        assert_eq!([0, 590, 740, 750, 900].map(|bytes| fill(bytes).room_to_raise_tables(400)), [750, 160, 10, 0, 0]);
+        assert_eq!(fill(0).room_to_raise_tables(401), 0);
+    }
+
+    /// Else it would be moved forth and back for ever.
+    #[test]
+    fn a_table_that_has_come_stays() {
+        let fill = |bytes| FastFill { budget: 1000, bytes };
+        for (bytes, tables) in (0..1000).flat_map(|bytes| [0, 300, 400, 450, 500].map(|tables| (bytes, tables))) {
+            let room = fill(bytes).room_to_raise_tables(tables);
+            assert!(room == 0 || fill(bytes + room).keeps_tables(tables), "{bytes} {tables}");
         }
     }
 
