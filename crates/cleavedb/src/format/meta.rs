@@ -51,7 +51,6 @@ impl TableMeta {
         2 * self.addresses > self.entries
     }
 
-    /// The description of a file of `size` bytes with these properties.
     /// The metadata of a file of `size` bytes with these properties.
     pub fn new(id: FileId, size: u64, properties: &Properties) -> TableMeta {
         TableMeta {

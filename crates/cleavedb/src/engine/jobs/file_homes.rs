@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::{DirId, FileId, FileKey, FileKind};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
-use crate::engine::tuning::tiers::{home_of, kept_on_fast};
+use crate::engine::tuning::tiers::{PlacedTable, home_of, kept_on_fast};
 use crate::engine::view::View;
-use crate::format::meta::TableMeta;
 use crate::format::values::{Temperature, ValuePlace};
 
 impl Core {
@@ -17,23 +16,12 @@ impl Core {
     pub fn misplaced_files(&self, view: &View) -> Vec<(FileKey, DirId)> {
         let (slow, fill) = (self.dirs.slow_id(), self.fast_fill());
         let (all_tables, _) = view.version.tables_of_addresses();
-        // Those with addresses stay as long as the fast tier is not nearly full, and more of them come before that; others of HL0
-        // leave as soon as it needs room.
-        let stays = |level, meta: &TableMeta| match level {
-            _ if !self.dirs.are_apart() => false,
-            _ if meta.holds_addresses() => fill.keeps_tables(all_tables),
-            level => level == 0 && !fill.wants_room(),
-        };
-        let comes = |meta: &TableMeta| {
-            self.dirs.are_apart() && meta.holds_addresses() && meta.size <= fill.room_to_raise_tables(all_tables)
-        };
         let levels = view.version.levels().iter().enumerate();
         let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table)));
         let tables = tables.map(|(level, table)| {
-            let belongs_on_fast = match table.key().dir {
-                DirId::HOME => stays(level, table.meta()),
-                _ => comes(table.meta()),
-            };
+            let (holds_addresses, is_on_fast) = (table.meta().holds_addresses(), table.key().dir == DirId::HOME);
+            let placed = PlacedTable { level, bytes: table.meta().size, holds_addresses, is_on_fast };
+            let belongs_on_fast = self.dirs.are_apart() && fill.has_place_for(placed, all_tables);
             (table.key(), if belongs_on_fast { DirId::HOME } else { slow })
         });
         let kept = self.files_kept_on_fast(view);
