@@ -6,7 +6,7 @@
 //! back counts until it is deleted, and is reported apart.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::base::FileId;
 use crate::sched::sync::Mutex;
@@ -40,7 +40,6 @@ pub(crate) struct FastTier {
     budget: Option<u64>,
     /// The tier needs room, and there was no log that could be demoted: writers gain nothing by waiting.
     pub has_nothing_to_demote: AtomicBool,
-    was_nearly_full: AtomicBool,
     occupied: Mutex<Occupied>,
 }
 
@@ -65,17 +64,7 @@ impl Occupied {
 impl FastTier {
     /// A fast tier of `budget` bytes; `u64::MAX` if only its file system limits it; `None` if there is no slow tier.
     pub fn new(budget: Option<u64>) -> FastTier {
-        FastTier {
-            budget,
-            has_nothing_to_demote: AtomicBool::new(false),
-            was_nearly_full: AtomicBool::new(false),
-            occupied: Mutex::default(),
-        }
-    }
-
-    /// Notes whether the tier is nearly full; true if it has become so since the last call.
-    pub fn becomes_nearly_full(&self, is_nearly_full: bool) -> bool {
-        !self.was_nearly_full.swap(is_nearly_full, Ordering::Relaxed) && is_nearly_full
+        FastTier { budget, has_nothing_to_demote: AtomicBool::new(false), occupied: Mutex::default() }
     }
 
     /// True if something has left or shrunk since the last call.
@@ -234,13 +223,6 @@ mod tests {
         assert_eq!(tier.bytes(), 40);
         tier.replace_ring();
         assert_eq!(tier.bytes(), 40);
-    }
-
-    #[test]
-    fn a_tier_becomes_nearly_full_once_until_it_was_not() {
-        let tier = FastTier::new(Some(100));
-        let told = [false, true, true, false, true].map(|is_nearly_full| tier.becomes_nearly_full(is_nearly_full));
-        assert_eq!(told, [false, true, false, false, true]);
     }
 
     #[test]

@@ -139,8 +139,7 @@ fn collecting(placement: ValuePlacement, tuning: Tuning) -> (Tuning, u64) {
     let (mut tuning, budget) = small_logs(tuning);
     (tuning.garbage_bytes, tuning.garbage_percent) = (4 << 10, 10);
     (tuning.placement, tuning.collects_when_idle) = (placement, true);
-    // Tables come first to the fast tier; there is room beside them for redirect tables and values that are read.
-    (tuning, budget + budget / 4)
+    (tuning, budget)
 }
 
 fn lose_either_disk_at_every_sync(seed: u64, (tuning, budget): (Tuning, u64), before: u64) -> Seen {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::{DirId, FileId, FileKey, FileKind};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
-use crate::engine::tuning::tiers::{PlacedTable, home_of, kept_on_fast};
+use crate::engine::tuning::tiers::{home_of, kept_on_fast};
 use crate::engine::view::View;
+use crate::format::meta::TableMeta;
 use crate::format::values::{Temperature, ValuePlace};
 
 impl Core {
@@ -16,12 +17,22 @@ impl Core {
     pub fn misplaced_files(&self, view: &View) -> Vec<(FileKey, DirId)> {
         let (slow, fill) = (self.dirs.slow_id(), self.fast_fill());
         let (all_tables, _) = view.version.tables_of_addresses();
+        // Those of HL0, and those with addresses, stay on the fast tier as long as it has room, and more of the latter come.
+        let stays = |level, meta: &TableMeta| match level {
+            _ if !self.dirs.are_apart() => false,
+            0 => !fill.wants_room(),
+            _ => meta.holds_addresses() && fill.keeps_tables(all_tables),
+        };
+        let comes = |meta: &TableMeta| {
+            self.dirs.are_apart() && meta.holds_addresses() && fill.has_room_for_table(all_tables, meta.size)
+        };
         let levels = view.version.levels().iter().enumerate();
         let tables = levels.flat_map(|(level, tables)| tables.tables().iter().map(move |table| (level, table)));
         let tables = tables.map(|(level, table)| {
-            let (holds_addresses, is_on_fast) = (table.meta().holds_addresses(), table.key().dir == DirId::HOME);
-            let placed = PlacedTable { level, bytes: table.meta().size, holds_addresses, is_on_fast };
-            let belongs_on_fast = self.dirs.are_apart() && fill.has_place_for(placed, all_tables);
+            let belongs_on_fast = match table.key().dir {
+                DirId::HOME => stays(level, table.meta()),
+                _ => comes(table.meta()),
+            };
             (table.key(), if belongs_on_fast { DirId::HOME } else { slow })
         });
         let kept = self.files_kept_on_fast(view);
@@ -54,7 +65,7 @@ impl Core {
         match kind {
             _ if dir != DirId::HOME || !self.dirs.are_apart() => free,
             FileKind::Redirect => free.min(fill.room_to_raise(self.fast_redirect_bytes(view))),
-            _ => free.min(fill.room_to_raise_tables(view.version.tables_of_addresses().0)),
+            _ => free.min(fill.room_for_tables(view.version.tables_of_addresses().0)),
         }
     }
 

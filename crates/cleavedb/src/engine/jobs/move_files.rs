@@ -58,10 +58,6 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
         core.has_misplaced.store(true, Ordering::Release);
     }
     let (fill, to) = (core.fast_fill(), core.dirs.slow_id());
-    if core.fast.becomes_nearly_full(fill.is_nearly_full()) {
-        // From now on tables with addresses do not belong there.
-        core.has_misplaced.store(true, Ordering::Release);
-    }
     if to != DirId::HOME && fill.wants_room() {
         let mut logs = core.fast_logs(&core.published.view());
         logs.retain(|log| {
@@ -75,8 +71,7 @@ pub(crate) fn moves_due(core: &Core, state: &WorkState) -> Option<MoveFiles> {
             return Some(MoveFiles { files, to, purpose: Purpose::Demote });
         }
         if !had_nothing {
-            // From now on tables of values in HL0 do not belong there. Once, because a job that finds no space is not tried again at
-            // once.
+            // From now on HL0 does not belong there. Once, because a job that finds no space is not tried again at once.
             core.has_misplaced.store(true, Ordering::Release);
         }
     }

@@ -21,8 +21,6 @@ const MADE_PERCENT: u64 = 75;
 const TABLES_PERCENT: u64 = 40;
 /// They leave beyond this part.
 const TABLES_MOST_PERCENT: u64 = 45;
-/// Tables with addresses come to the fast tier until it is filled to this part, and the oldest logs leave it then.
-const RAISED_PERCENT: u64 = 75;
 /// A log is copied as a whole if at least this part of it is live, in percent; value GC empties the others.
 const MOSTLY_LIVE_PERCENT: u64 = 75;
 /// One job moves at most about this many bytes, so that each soon makes room.
@@ -55,39 +53,22 @@ impl FastFill {
         !FastFill { bytes: self.bytes.saturating_add(bytes), ..self }.exceeds(GOAL_PERCENT)
     }
 
-    /// There is room to make a table of `bytes` of a level below HL0, where all tables have `tables` bytes.
-    pub fn has_room_for_table(self, tables: u64, bytes: u64) -> bool {
-        bytes <= self.room_below(GOAL_PERCENT, tables)
-    }
-
-    /// Bytes of tables with addresses that may be moved there, where all of these have `tables` bytes. More than may be made, since
-    /// each look-up reads such a table, and logs can leave for it.
-    pub fn room_to_raise_tables(self, tables: u64) -> u64 {
-        self.room_below(RAISED_PERCENT, tables)
-    }
-
-    fn room_below(self, percent: u64, tables: u64) -> u64 {
+    /// Bytes of tables that may be made there, where all tables have `tables` bytes.
+    pub fn room_for_tables(self, tables: u64) -> u64 {
         match tables <= self.part(TABLES_PERCENT) {
-            true => self.part(percent).saturating_sub(self.bytes),
+            true => self.part(GOAL_PERCENT).saturating_sub(self.bytes),
             false => 0,
         }
     }
 
-    /// A table belongs on the fast tier, where all tables with addresses have `tables` bytes. Those with addresses come, and stay
-    /// until the tier is nearly full; others of HL0, which were made there, leave as soon as room is wanted.
-    pub fn has_place_for(self, table: PlacedTable, tables: u64) -> bool {
-        match table {
-            PlacedTable { holds_addresses: true, is_on_fast: true, .. } => {
-                tables <= self.part(TABLES_MOST_PERCENT) && !self.is_nearly_full()
-            }
-            PlacedTable { holds_addresses: true, bytes, .. } => bytes <= self.room_to_raise_tables(tables),
-            PlacedTable { level, is_on_fast, .. } => level == 0 && is_on_fast && !self.wants_room(),
-        }
+    /// There is room for a table of `bytes` of a level below HL0, where all tables have `tables` bytes.
+    pub fn has_room_for_table(self, tables: u64, bytes: u64) -> bool {
+        bytes <= self.room_for_tables(tables)
     }
 
-    /// Whatever can leave does.
-    pub fn is_nearly_full(self) -> bool {
-        self.exceeds(HURRY_PERCENT)
+    /// A table of a level below HL0 stays where it is, on the fast tier.
+    pub fn keeps_tables(self, tables: u64) -> bool {
+        tables <= self.part(TABLES_MOST_PERCENT) && !self.exceeds(HURRY_PERCENT)
     }
 
     /// Bytes of redirect tables that may be moved there, if there are `kept` bytes of them.
@@ -118,16 +99,6 @@ impl FastFill {
     }
 }
 
-/// A table, and where it lies.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PlacedTable {
-    pub level: usize,
-    pub bytes: u64,
-    /// Addresses stand in place of most of its values.
-    pub holds_addresses: bool,
-    pub is_on_fast: bool,
-}
-
 /// A closed log on the fast tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FastLog {
@@ -150,7 +121,7 @@ pub(crate) fn to_demote(fill: FastFill, logs: &[FastLog]) -> Vec<FastLog> {
     if !fill.wants_room() {
         return Vec::new();
     }
-    let hurries = fill.is_nearly_full();
+    let hurries = fill.exceeds(HURRY_PERCENT);
     let flushed = logs.iter().filter(|log| log.live.is_some() && !log.is_mostly_dead());
     let others = logs.iter().filter(|log| hurries && (log.live.is_none() || log.is_mostly_dead()));
     let mut freed = 0;
@@ -268,49 +239,24 @@ mod tests {
     #[test]
     fn tables_lie_on_the_fast_tier_while_all_of_them_are_a_part_of_it() {
         let fill = |bytes| FastFill { budget: 1000, bytes };
-        // What lies there, all tables, whether one more of 10 bytes may be made or come, and whether those that are there stay.
+        // What lies there, all tables, whether one more of 10 bytes has room, and whether those that are there stay.
         let cases = [
-            (0, 0, [true, true, true]),
-            (590, 400, [true, true, true]),
-            (591, 400, [false, true, true]),
-            (740, 400, [false, true, true]),
-            (741, 400, [false, false, true]),
-            (0, 401, [false, false, true]),
-            (0, 450, [false, false, true]),
-            (0, 451, [false, false, false]),
-            (850, 100, [false, false, true]),
-            (851, 100, [false, false, false]),
+            (0, 0, true, true),
+            (590, 400, true, true),
+            (591, 400, false, true),
+            (0, 401, false, true),
+            (0, 450, false, true),
+            (0, 451, false, false),
+            (850, 100, false, true),
+            (851, 100, false, false),
         ];
-        for (bytes, tables, wanted) in cases {
-            for level in [0, 1, 3] {
-                let table = |is_on_fast| PlacedTable { level, bytes: 10, holds_addresses: true, is_on_fast };
-                let [comes, stays] = [false, true].map(|is_there| fill(bytes).has_place_for(table(is_there), tables));
-                let is_made = fill(bytes).has_room_for_table(tables, 10);
-                assert_eq!([is_made, comes, stays], wanted, "{bytes} {tables} {level}");
-            }
-        }
-        // Those of values: the level, where it lies, what lies there.
-        let cases = [(0, true, 700, true), (0, true, 701, false), (0, false, 0, false), (1, true, 0, false)];
-        for (level, is_on_fast, bytes, wanted) in cases {
-            let table = PlacedTable { level, bytes: 10, holds_addresses: false, is_on_fast };
-            assert_eq!(fill(bytes).has_place_for(table, 0), wanted, "{table:?} {bytes}");
-        }
-    }
-
-    /// Else it would be moved forth and back for ever.
-    #[test]
-    fn a_table_that_has_come_stays_and_one_that_has_left_does_not_come_back() {
-        let places = [(0, true), (1, true), (0, false), (1, false)];
-        let sizes = [(1, 1), (5, 30), (30, 40), (1, 41), (5, 46)];
-        for (bytes, (size, tables)) in (0..=100).flat_map(|bytes| sizes.map(|sizes| (bytes, sizes))) {
-            for (level, holds_addresses) in places {
-                let table = |is_on_fast| PlacedTable { level, bytes: size, holds_addresses, is_on_fast };
-                let without = FastFill { budget: 100, bytes };
-                let with = FastFill { budget: 100, bytes: bytes + size };
-                let [comes, stays] =
-                    [without.has_place_for(table(false), tables), with.has_place_for(table(true), tables)];
-                assert!(stays || !comes, "{:?} {bytes} {tables}", table(false));
-            }
+        for (bytes, tables, has_room, stays) in cases {
+            let fill = fill(bytes);
+            assert_eq!(
+                (fill.has_room_for_table(tables, 10), fill.keeps_tables(tables)),
+                (has_room, stays),
+                "{fill:?} {tables}"
+            );
         }
     }
 
