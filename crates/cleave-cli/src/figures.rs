@@ -269,6 +269,7 @@ fn work_as_json(stats: &Stats) -> Value {
         "compaction_subtasks": stats.compaction_subtasks,
         "run_subtasks": stats.run_subtasks,
         "value_gcs": stats.value_gcs,
+        "value_gcs_beside": stats.value_gcs_beside,
         "values_folded": stats.values_folded,
         "value_reorders": stats.value_reorders,
         "value_reorders_given_up": stats.value_reorders_given_up,

@@ -127,6 +127,7 @@ impl Tally {
                 self.total.compactions += report.compactions;
                 self.total.compaction_subtasks += report.compaction_subtasks;
                 self.total.value_gcs += report.value_gcs;
+                self.total.value_gcs_beside += report.value_gcs_beside;
                 self.total.compressed_bytes += report.compressed_bytes;
                 self.total.runs += report.runs;
                 self.total.run_subtasks += report.run_subtasks;
@@ -144,8 +145,8 @@ impl Tally {
         println!(
             "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
              recovery), {} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow \
-             spell; {} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs that \
-             compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
+             spell; {} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs ({} beside \
+             others) that compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
             self.seeds,
             self.failed,
             total.operations,
@@ -161,6 +162,7 @@ impl Tally {
             total.compactions,
             total.compaction_subtasks,
             total.value_gcs,
+            total.value_gcs_beside,
             total.compressed_bytes,
             total.runs,
             total.run_subtasks

@@ -59,6 +59,8 @@ pub struct Report {
     pub compaction_subtasks: u64,
     /// Value GC jobs.
     pub value_gcs: u64,
+    /// Of these, those that began while another was running.
+    pub value_gcs_beside: u64,
     /// Bytes of values that these jobs compressed.
     pub compressed_bytes: u64,
     /// Runs written by seals and index merges.
@@ -341,6 +343,7 @@ impl Simulation {
         progress.report.logs_on_device += stats.bypass.logs_born_on_device;
         progress.report.compaction_subtasks += stats.compaction_subtasks.saturating_sub(stats.compactions);
         progress.report.value_gcs += stats.value_gcs;
+        progress.report.value_gcs_beside += stats.value_gcs_beside;
         progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
         progress.report.run_subtasks += stats.run_subtasks.saturating_sub(stats.seals + stats.index_merges);

@@ -9,7 +9,7 @@ fn seeds(default: u64) -> u64 {
 }
 
 fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
-    let (mut compaction_subtasks, mut run_subtasks, mut compressed, mut on_device) = (0, 0, 0, 0);
+    let (mut compaction_subtasks, mut run_subtasks, mut compressed, mut on_device, mut beside) = (0, 0, 0, 0, 0);
     for seed in seeds {
         match run(&Plan::new(seed, 300, backend)) {
             Ok(report) => {
@@ -17,12 +17,14 @@ fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
                 run_subtasks += report.run_subtasks;
                 compressed += report.compressed_bytes;
                 on_device += report.logs_on_device;
+                beside += report.value_gcs_beside;
             }
             Err(failure) => panic!("{failure}"),
         }
     }
     assert!(compaction_subtasks > 0 && run_subtasks > 0, "some jobs were split into subtasks");
     assert!(on_device > 0, "some logs were born on a KV device");
+    assert!(beside > 0, "some collections ran beside others");
     assert!(compressed > 0, "some moved values were compressed");
 }
 

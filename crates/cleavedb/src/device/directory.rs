@@ -49,7 +49,10 @@ pub(super) struct Inode {
 pub(super) struct InodeState {
     pub name: NameRecord,
     pub pieces: Pieces,
+    /// It has no name any more. Its pieces go when nobody has it open, as on every file system.
     pub is_removed: bool,
+    /// How often it is open.
+    pub handles: usize,
 }
 
 impl InodeState {
@@ -128,7 +131,7 @@ impl KvDirectory {
             let mut of = pieces.remove(&number).unwrap_or_default();
             of.sort_by_key(|piece| piece.generation);
             generation = of.last().map_or(0, |piece| piece.generation).max(name.generation).max(generation);
-            let mut state = InodeState { name, pieces: Pieces::default(), is_removed: false };
+            let mut state = InodeState { name, pieces: Pieces::default(), is_removed: false, handles: 0 };
             of.into_iter().for_each(|piece| state.pieces.add(piece));
             let (name, since) = (state.name.name.clone(), state.name.generation);
             let inode = Arc::new(Inode { number, state: Mutex::new(state) });
@@ -173,20 +176,36 @@ impl KvDirectory {
         Ok(())
     }
 
-    /// Removes the name of a file, then its pieces: a crash between the two leaves pieces without a name.
-    fn discard(&self, inode: &Inode) -> io::Result<()> {
+    /// Removes the name of a file; true if nobody has it open.
+    fn discard_name(&self, inode: &Inode) -> io::Result<bool> {
         self.device.delete(&name_key(inode.number))?;
-        let pieces: Vec<Piece> = {
-            let mut state = inode.state.lock();
-            state.is_removed = true;
-            state.pieces.all().copied().collect()
-        };
+        let mut state = inode.state.lock();
+        state.is_removed = true;
+        Ok(state.handles == 0)
+    }
+
+    fn discard_pieces(&self, inode: &Inode) -> io::Result<()> {
+        let pieces: Vec<Piece> = inode.state.lock().pieces.all().copied().collect();
         pieces.iter().try_for_each(|piece| self.device.delete(&piece.key()).map(drop))
     }
 
-    /// Removes what the device has of a file that is leaving; then it no longer counts.
-    fn let_go(&self, inode: &Inode, path: &Path) -> Result<()> {
-        self.discard(inode).map_err(|error| Error::io(path, "delete", error))?;
+    /// Removes the name of a file that nobody has open, then its pieces: a crash between the two leaves pieces without a name.
+    fn discard(&self, inode: &Inode) -> io::Result<()> {
+        self.discard_name(inode)?;
+        self.discard_pieces(inode)
+    }
+
+    /// Removes the name of a file that is leaving, and its pieces unless it is open.
+    fn leave(&self, inode: &Inode, path: &Path) -> Result<()> {
+        match self.discard_name(inode).map_err(|error| Error::io(path, "delete", error))? {
+            true => self.let_go(inode, path),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the pieces of a file that is leaving; then it no longer counts.
+    pub(super) fn let_go(&self, inode: &Inode, path: &Path) -> Result<()> {
+        self.discard_pieces(inode).map_err(|error| Error::io(path, "delete", error))?;
         self.mounted()?.get().leaving.retain(|other| other.number != inode.number);
         Ok(())
     }
@@ -202,7 +221,7 @@ impl KvDirectory {
             let number = mounted.get().next_number;
             mounted.get().next_number += 1;
             let record = NameRecord { len: 0, generation: self.next_generation(), name };
-            let state = InodeState { name: record, pieces: Pieces::default(), is_removed: false };
+            let state = InodeState { name: record, pieces: Pieces::default(), is_removed: false, handles: 0 };
             Arc::new(Inode { number, state: Mutex::new(state) })
         };
         let record = inode.state.lock().name.clone();
@@ -265,7 +284,7 @@ impl KvDirectory {
             // Loss of power must not leave neither of the two.
             self.sync(to)?;
             // What is left of it is removed when the device is locked the next time.
-            let _ = self.let_go(&replaced, to);
+            let _ = self.leave(&replaced, to);
         }
         Ok(())
     }
@@ -280,7 +299,7 @@ impl KvDirectory {
             removed
         };
         match removed {
-            Some(inode) => self.let_go(&inode, path),
+            Some(inode) => self.leave(&inode, path),
             None => Err(Error::io(path, "remove", io::ErrorKind::NotFound.into())),
         }
     }

@@ -198,6 +198,26 @@ fn space_of_a_replaced_file_is_free_only_once_the_device_has_none_of_it() {
 }
 
 #[test]
+fn who_has_a_file_open_reads_it_after_its_removal() {
+    let there = There::at(&SimDisk::new());
+    let free = || there.storage.free_bytes(&there.path);
+    let before = free();
+    let path = there.path.join("a");
+    let file = there.create("a");
+    file.write_at(&[7; 40_000], 0).unwrap();
+    let reader = there.storage.open(&path).unwrap();
+    drop(file);
+    there.storage.remove(&path).unwrap();
+    assert!(there.storage.open(&path).is_err() && there.names().is_empty());
+    let mut bytes = vec![0; 40_000];
+    assert_eq!(reader.read_at(&mut bytes, 0).unwrap(), 40_000);
+    assert!(bytes.iter().all(|byte| *byte == 7) && reader.write_at(b"x", 0).is_err());
+    assert_eq!(free(), before - 40_000);
+    drop(reader);
+    assert_eq!(free(), before);
+}
+
+#[test]
 fn what_a_crash_left_without_a_name_is_removed_by_the_next_lock() {
     let disk = SimDisk::new();
     let there = There::at(&disk);

@@ -24,6 +24,7 @@ pub(super) struct KvFile {
 
 impl KvFile {
     pub fn new(directory: Arc<KvDirectory>, inode: Arc<Inode>, path: &Path) -> KvFile {
+        inode.state.lock().handles += 1;
         KvFile { directory, inode, path: path.to_owned() }
     }
 
@@ -119,7 +120,6 @@ impl File for KvFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.check_there("read")?;
         let room = buffer.len() as u64;
         let find = || {
             let state = self.inode.state.lock();
@@ -188,6 +188,20 @@ impl File for KvFile {
             self.inode.state.lock().pieces.remove(piece);
         }
         Ok(())
+    }
+}
+
+impl Drop for KvFile {
+    fn drop(&mut self) {
+        let is_last = {
+            let mut state = self.inode.state.lock();
+            state.handles -= 1;
+            state.handles == 0 && state.is_removed
+        };
+        if is_last {
+            // What is left of it is removed when the device is locked the next time.
+            let _ = self.directory.let_go(&self.inode, &self.path);
+        }
     }
 }
 

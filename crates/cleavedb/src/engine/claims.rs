@@ -15,8 +15,12 @@ pub(crate) enum Sole {
     MergedRun,
     /// The active index table, to be sealed so that it can be flushed.
     FrontSeal,
-    /// The memory in which value GC decides which records are live.
+    /// The memory in which value GC, or a reordering of values, decides which records are live.
     ValueCollection,
+    /// The same of a second collection, while writers wait for garbage to go.
+    SecondCollection,
+    /// The same of the job that empties logs to make room on the fast tier.
+    EmptiedLogs,
     /// The list of tables with stale addresses.
     StaleTables,
     /// Idle time: at most one idle job at a time.

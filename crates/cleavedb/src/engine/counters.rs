@@ -31,6 +31,7 @@ pub(crate) struct Counters {
     pub folds: AtomicU64,
     pub folds_refused: AtomicU64,
     pub value_gcs: AtomicU64,
+    pub value_gcs_beside: AtomicU64,
     pub value_gc_bytes: AtomicU64,
     /// Values that compactions folded and separated.
     pub folded_values: AtomicU64,

@@ -1,10 +1,10 @@
 //! The survey of the running database: value GC and reordering choose files by it, and use its lists of live records; jobs
 //! keep it up to date. Its memory comes from the caches.
 //!
-//! Compactions commit while a collection copies. What they find dead in its files is kept until the copies are noted, and
+//! Compactions commit while collections copy. What they find dead in the files of one is kept until its copies are noted, and
 //! is removed from their lists; if a compaction notes deaths only after that, the new lists are loose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use crate::base::memory::Counted;
@@ -51,11 +51,20 @@ struct State {
     memory: Counted,
     /// The last judgement, and the files that it is about.
     judged: Option<(Weak<ValueFiles>, Judgement)>,
-    /// The records that died in the files of the running collection.
-    died: Option<DiedMeanwhile>,
+    /// The last one without some of the files, which are these.
+    judged_without: Option<(Weak<ValueFiles>, BTreeSet<FileId>, Judgement)>,
+    /// The records that died in the files of each running collection.
+    died: BTreeMap<RunningCollection, DiedMeanwhile>,
+    /// How many collections have begun.
+    begun: u64,
     /// How many compactions have begun to commit and have not noted yet what died.
     coming: usize,
 }
+
+/// A collection that has begun. No two of them have a file in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use]
+pub(crate) struct RunningCollection(u64);
 
 /// What died in files while they were collected.
 struct DiedMeanwhile {
@@ -69,7 +78,7 @@ struct DiedMeanwhile {
 impl State {
     /// True if it matters what dies in a file.
     fn notes_deaths_of(&self, file: FileId) -> bool {
-        self.survey.lists(file) || self.died.as_ref().is_some_and(|died| died.records.contains_key(&file))
+        self.survey.lists(file) || self.died.values().any(|died| died.records.contains_key(&file))
     }
 }
 
@@ -96,14 +105,22 @@ impl CurrentSurvey {
     /// A survey that knows nothing of the files up to `newest`, with at most `bytes_max` bytes, counted in `memory`.
     pub fn new(newest: FileId, bytes_max: usize, memory: Counted) -> CurrentSurvey {
         let survey = Survey::new(newest, bytes_max);
-        CurrentSurvey(Mutex::new(State { survey, memory, judged: None, died: None, coming: 0 }))
+        CurrentSurvey(Mutex::new(State {
+            survey,
+            memory,
+            judged: None,
+            judged_without: None,
+            died: BTreeMap::new(),
+            begun: 0,
+            coming: 0,
+        }))
     }
 
     /// A change by a job that has more to note: the last judgement remains until [`CurrentSurvey::finish`].
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let state = &mut *self.0.lock();
         let result = change(state);
-        let died = state.died.as_ref().map_or(0, DiedMeanwhile::bytes);
+        let died: usize = state.died.values().map(DiedMeanwhile::bytes).sum();
         state.memory.set(state.survey.bytes() + died);
         result
     }
@@ -111,15 +128,15 @@ impl CurrentSurvey {
     /// The last change by a job.
     fn finish(&self, change: impl FnOnce(&mut State)) {
         self.change(|state| {
-            state.judged = None;
+            (state.judged, state.judged_without) = (None, None);
             change(state);
         });
     }
 
-    /// What is known of each file of the running collection, with whether it is an extent; `None` if they are not all known.
-    pub fn known(&self, files: &[(FileId, bool)]) -> Option<Vec<KnownLive>> {
+    /// What is known of each file of a collection, with whether it is an extent; `None` if they are not all known.
+    pub fn known(&self, of: RunningCollection, files: &[(FileId, bool)]) -> Option<Vec<KnownLive>> {
         let State { survey, died, .. } = &mut *self.0.lock();
-        if let Some(died) = died {
+        if let Some(died) = died.get_mut(&of) {
             // Dead records that are copied are in the new lists, too.
             died.is_complete &= files.iter().all(|(file, _)| survey.is_exact(*file));
         }
@@ -144,6 +161,29 @@ impl CurrentSurvey {
         let figures = values.figures();
         let judgement = Judgement::new(placement, &figures.candidates, survey, figures.live_bytes);
         *judged = Some((Arc::downgrade(values), judgement.clone()));
+        judgement
+    }
+
+    /// What the survey says of all files but some. O(1) except for the first call after an edit, a change of the survey, or with
+    /// others left out.
+    pub fn judge_without(
+        &self,
+        placement: &dyn Placement,
+        values: &Arc<ValueFiles>,
+        left_out: &BTreeSet<FileId>,
+    ) -> Judgement {
+        let State { survey, judged_without, .. } = &mut *self.0.lock();
+        if let Some((known, without, judgement)) = judged_without
+            && known.as_ptr() == Arc::as_ptr(values)
+            && without == left_out
+        {
+            return judgement.clone();
+        }
+        let kept = values.figures().candidates.iter().filter(|file| !left_out.contains(&file.file));
+        let kept: Vec<Candidate> = kept.cloned().collect();
+        let live_bytes = kept.iter().map(|file| survey.live_bytes(file)).sum();
+        let judgement = Judgement::new(placement, &kept, survey, live_bytes);
+        *judged_without = Some((Arc::downgrade(values), left_out.clone(), judgement.clone()));
         judgement
     }
 
@@ -201,24 +241,34 @@ impl CurrentSurvey {
     }
 
     /// A collection of some files begins. At most `records_max` records that die in them meanwhile are noted.
-    pub fn begin_collection(&self, files: impl Iterator<Item = FileId>, records_max: usize) {
+    pub fn begin_collection(&self, files: impl Iterator<Item = FileId>, records_max: usize) -> RunningCollection {
         let records = files.map(|file| (file, Vec::new())).collect();
-        self.change(|state| state.died = Some(DiedMeanwhile { records, left: records_max, is_complete: true }));
+        self.change(|state| {
+            state.begun += 1;
+            let of = RunningCollection(state.begun);
+            state.died.insert(of, DiedMeanwhile { records, left: records_max, is_complete: true });
+            of
+        })
     }
 
-    /// The collection ended without copies.
-    pub fn end_collection(&self) {
-        self.change(|state| state.died = None);
+    /// How many collections are running.
+    pub fn collections(&self) -> usize {
+        self.0.lock().died.len()
     }
 
-    /// The collection ended: notes the records of new extents, by the value files after its edit.
-    pub fn note_written(&self, values: &ValueFiles, written: RecordNotes) {
+    /// A collection ended without copies.
+    pub fn end_collection(&self, of: RunningCollection) {
+        self.change(|state| drop(state.died.remove(&of)));
+    }
+
+    /// A collection ended: notes the records of new extents, by the value files after its edit.
+    pub fn note_written(&self, of: RunningCollection, values: &ValueFiles, written: RecordNotes) {
         let is_complete = written.is_complete();
         let written = written.into_files();
         let files: Vec<FileId> = written.keys().copied().collect();
         written.into_iter().for_each(|(file, records)| self.note_born(file, is_complete.then_some(records)));
         // From here on, what dies in the new extents is found by following the new redirect tables.
-        let (died, is_known) = self.change(|state| (state.died.take(), state.coming == 0));
+        let (died, is_known) = self.change(|state| (state.died.remove(&of), state.coming == 0));
         let is_exact = is_known && died.is_some_and(|died| died.is_complete && self.note_died(values, died));
         self.finish(|State { survey, .. }| {
             if !is_exact {
@@ -252,7 +302,7 @@ impl CurrentSurvey {
             if self.note_each_dead(&coming.0, dead.into_files()).is_err() || !is_complete {
                 self.change(|state| {
                     state.survey.miss_deaths();
-                    state.died.iter_mut().for_each(|died| died.is_complete = false);
+                    state.died.values_mut().for_each(|died| died.is_complete = false);
                 });
             }
         }
@@ -266,7 +316,7 @@ impl CurrentSurvey {
             self.change(|State { survey, died, .. }| {
                 survey.note_dead(file, &records);
                 // Also of a file that has moved meanwhile: its copies may not be noted yet.
-                died.iter_mut().for_each(|died| died.note(file, &records));
+                died.values_mut().for_each(|died| died.note(file, &records));
             });
             let Some(Entry::Moved(redirect)) = values.files.get(&file) else { continue };
             let leads_on = |to: &FileId| matches!(values.files.get(to), Some(Entry::Moved(_)));

@@ -46,6 +46,8 @@ pub(crate) struct SupplyState {
     /// The chunk writer of the log writer, while there is one.
     pub chunks: Weak<ChunkWriter>,
     pub spare: Option<Arc<LogFile>>,
+    /// A job is making the spare log, which may have its space already.
+    pub spare_is_coming: bool,
     /// Logs that will never be written, but are still in the manifest: the next edit of a log removes them.
     pub to_retire: Vec<Arc<LogFile>>,
     /// The newest log taken by the log writer. Logs with lower numbers must not be written any more.
@@ -82,6 +84,17 @@ impl LogSupply {
     pub fn buffer_bytes(&self, tuning: &Tuning) -> usize {
         let inner = self.inner.lock();
         inner.ring.as_ref().map_or(0, |ring| ring.len() + tuning.chunk_buffers_bytes(ring.len()))
+    }
+
+    /// The spare log, and whether a job is making one.
+    pub fn spare(&self) -> (Option<Arc<LogFile>>, bool) {
+        let inner = self.inner.lock();
+        (inner.spare.clone(), inner.spare_is_coming)
+    }
+
+    /// Notes that a job begins or ends to make the spare log.
+    pub fn note_coming(&self, is_coming: bool) {
+        self.inner.lock().spare_is_coming = is_coming;
     }
 
     /// Takes the spare log.

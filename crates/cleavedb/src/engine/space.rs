@@ -23,6 +23,7 @@ pub(crate) struct Space {
     found: AtomicU64,
     /// Garbage that value GC removes, in bytes per second.
     pub drain: AtomicU64,
+    drained: Mutex<Drained>,
     /// Lower bound on the live bytes that tables reference.
     pub live_min: AtomicU64,
     /// The largest record that tables reference, in bytes.
@@ -43,6 +44,15 @@ pub(crate) struct Space {
     looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
 }
 
+/// What collections have removed, and in which time; of each end the ones before count half.
+#[derive(Default)]
+struct Drained {
+    bytes: u64,
+    took: Duration,
+    /// The last end.
+    until: Duration,
+}
+
 impl Default for Space {
     fn default() -> Space {
         Space {
@@ -51,6 +61,7 @@ impl Default for Space {
             hides_too_much: AtomicBool::new(false),
             found: AtomicU64::new(FOUND_FIRST),
             drain: AtomicU64::new(0),
+            drained: Mutex::default(),
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),
             garbage_room: AtomicU64::new(u64::MAX),
@@ -112,11 +123,13 @@ impl Space {
         }
     }
 
-    /// Notes that value GC removed `bytes` of garbage.
-    pub fn note_drained(&self, bytes: u64, took: Duration) {
-        let rate = (bytes as f64 / took.as_secs_f64().max(1e-3)) as u64;
-        let before = self.drain.load(Ordering::Relaxed);
-        self.drain.store(if before == 0 { rate } else { (before + rate) / 2 }, Ordering::Relaxed);
+    /// Notes that a collection has removed `bytes` of garbage, which worked from `began` until now. What another did meanwhile is
+    /// counted from its own end on, so that the rate is that of both.
+    pub fn note_drained(&self, bytes: u64, began: Duration, now: Duration) {
+        let mut drained = self.drained.lock();
+        let took = now.saturating_sub(began.max(drained.until));
+        *drained = Drained { bytes: drained.bytes / 2 + bytes, took: drained.took / 2 + took, until: now };
+        self.drain.store((drained.bytes as f64 / drained.took.as_secs_f64().max(1e-3)) as u64, Ordering::Relaxed);
     }
 
     /// Estimate of hidden garbage: bytes that the ledger counts as live and that are dead.

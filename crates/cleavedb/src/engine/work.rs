@@ -352,6 +352,16 @@ impl WorkState {
         self.claims().any(|claim| *claim == Claim::Only(sole))
     }
 
+    /// The value files that running jobs collect or move.
+    pub fn claimed_value_files(&self) -> BTreeSet<FileId> {
+        self.claims().filter_map(|claim| if let Claim::ValueFile(file) = claim { Some(*file) } else { None }).collect()
+    }
+
+    /// True if a running job collects value files.
+    pub fn collects_values(&self) -> bool {
+        [Sole::ValueCollection, Sole::SecondCollection, Sole::EmptiedLogs].iter().any(|kind| self.has(*kind))
+    }
+
     /// The tables that running jobs replace.
     pub fn claimed_tables(&self) -> BTreeSet<FileId> {
         self.claims().filter_map(|claim| if let Claim::Table(table) = claim { Some(*table) } else { None }).collect()

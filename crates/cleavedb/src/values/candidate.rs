@@ -35,6 +35,16 @@ pub struct Choice {
     pub freed: u64,
 }
 
+/// A collection frees little if that is less than this part of the bytes that it copies.
+const LITTLE_PART: u64 = 2;
+
+impl Choice {
+    /// It frees little for what it copies.
+    pub fn frees_little(&self) -> bool {
+        self.freed.saturating_mul(LITTLE_PART) < self.copied
+    }
+}
+
 /// Value GC begins at this percentage of the garbage limit, so that it finishes before writers must wait.
 pub(crate) const BEGIN_PERCENT: u64 = 70;
 

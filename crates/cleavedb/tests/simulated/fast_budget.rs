@@ -61,7 +61,8 @@ fn a_flush_that_grows_beyond_the_fast_tier_is_written_to_the_slow_one() {
             db.flush().unwrap();
             // Unless a part of the front was flushed before.
             let is_whole = db.stats().flushes == 2;
-            assert!(!is_whole || (tables(&disk, "/db"), tables(&disk, "/slow")) == (1, 1), "{:?}", disk.files());
+            // The small one may be on its way there, because the flush had claimed the whole tier.
+            assert!(!is_whole || tables(&disk, "/slow") > 0, "{:?}", disk.files());
             let tiers = db.stats().tiers;
             assert!(tiers.fast_bytes_max <= BUDGET && disk.used_in(Path::new("/db")) <= BUDGET, "{tiers:?}");
             for number in 0..80 {

@@ -173,7 +173,7 @@ fn last_batch(db: &Db, keyspace: &Keyspace) -> usize {
 
 #[test]
 fn after_any_loss_of_power_an_index_is_that_of_a_prefix_of_history() {
-    for seed in 0..4 {
+    let moved = (0..4).map(|seed| {
         in_world(seed, move || {
             let disk = SimDisk::new();
             let mut tuning = tuning();
@@ -200,9 +200,7 @@ fn after_any_loss_of_power_an_index_is_that_of_a_prefix_of_history() {
             db.wait_for_background().unwrap();
             let stats = db.stats().hash;
             assert!(stats.logs_freed > 2 && stats.records_moved > 0 && stats.saves > 1, "{stats:?}");
-            // Not every seed has deletes in the logs that are emptied.
-            let least = u64::from(seed == 0);
-            assert!((least..stats.records_moved).contains(&stats.tombstones_moved), "{stats:?}");
+            assert!(stats.tombstones_moved < stats.records_moved, "{stats:?}");
             let images = taken(&disk, &images);
             assert!(images.len() > 40, "{} images", images.len());
             let step = images.len().div_ceil(60);
@@ -212,8 +210,10 @@ fn after_any_loss_of_power_an_index_is_that_of_a_prefix_of_history() {
                 let number = last_batch(&db, &keyspace);
                 assert_eq!(all(&keyspace), history[number], "after batch {number}");
             }
-        });
-    }
+            stats.tombstones_moved
+        })
+    });
+    assert!(moved.sum::<u64>() > 0, "not every seed has deletes in the logs that are emptied, but some have");
 }
 
 #[test]

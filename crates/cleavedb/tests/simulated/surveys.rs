@@ -57,8 +57,9 @@ fn what_lives_is_known_without_a_walk_and_after_an_open_one_walk_serves_many_col
             (put_all(0..20_000), put_all(20_000..30_000))
         })
     };
-    let ((_, none), (later_jobs, few)) = run(100_000, 1 << 20);
-    assert!(none == 0 && 0 < few && few * 4 < later_jobs, "{none}, {few} of {later_jobs}");
+    let ((jobs, none), (later_jobs, few)) = run(100_000, 1 << 20);
+    // Of collections beside each other some copy in vain what dies meanwhile.
+    assert!(none <= 1 && jobs > 20 && 0 < few && few * 4 < later_jobs, "{none} of {jobs}, {few} of {later_jobs}");
     let ((jobs, many), (later_jobs, later)) = run(0, 0);
     assert!(many * 4 > jobs * 3 && later * 4 > later_jobs * 3, "{many} of {jobs}, {later} of {later_jobs}");
 }

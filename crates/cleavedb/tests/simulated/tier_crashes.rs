@@ -171,7 +171,7 @@ fn either_disk_may_lose_power_at_any_sync_of_value_gc_by_hash() {
 
 #[test]
 fn either_disk_may_lose_power_at_any_sync_of_value_gc_by_range() {
-    let seen = lose_either_disk_at_every_sync(2, collecting(ValuePlacement::Range, Tuning::tiny()), 160);
+    let seen = lose_either_disk_at_every_sync(1, collecting(ValuePlacement::Range, Tuning::tiny()), 160);
     assert!(seen.of("/slow", "segment") > 0 && seen.of("/db", "segment") > 0, "{seen:?}");
     assert!(seen.of("/db", "redirect") > 0, "{seen:?}");
 }

@@ -143,6 +143,10 @@ pub struct Stats {
     /// Completed value GC jobs.
     #[n(34)]
     pub value_gcs: u64,
+    /// Of these, those that began while another one, or a reordering of values, was running.
+    #[n(62)]
+    #[cbor(default)]
+    pub value_gcs_beside: u64,
     /// Bytes of segments and redirect tables written by them.
     #[n(35)]
     pub value_gc_bytes_written: u64,
@@ -440,6 +444,7 @@ impl Core {
             flushes: count(&counters.flushes),
             compactions: count(&counters.compactions),
             value_gcs: count(&counters.value_gcs),
+            value_gcs_beside: count(&counters.value_gcs_beside),
             value_gc_bytes_written: count(&counters.value_gc_bytes),
             values_folded: count(&counters.folded_values),
             folded_value_bytes_written: count(&counters.folded_value_bytes),

@@ -13,16 +13,12 @@ use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remov
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::tuning::tiers::to_empty;
 use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
 use crate::values::candidate::{Candidate, Choice};
 use crate::values::files::ValueFiles;
 
-/// While a compaction uncovers garbage, files are not collected that free less than this part of the bytes copied.
-const LITTLE_PART: u64 = 2;
-
-/// Due when garbage is near its limit, and beyond that while the store is idle. One job at a time.
+/// Due when garbage is near its limit, and beyond that while the store is idle.
 pub(crate) const KIND: JobKind = JobKind {
     priority: Priority::Garbage,
     duties: &[Duty::Values],
@@ -31,7 +27,23 @@ pub(crate) const KIND: JobKind = JobKind {
         let is_idle = state.activity() == Activity::Idle;
         let due = due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle));
         let (class, choice) = due?;
-        JobKind::begin(CollectGarbage { choice, class })
+        JobKind::begin(CollectGarbage { choice, class, kind: Sole::ValueCollection })
+    },
+};
+
+/// Due beside another such job while writers wait for garbage to go: a collection reads all that it moves before it writes, so
+/// that one alone leaves the device idle half of the time (decision record 058).
+pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
+    priority: Priority::Garbage,
+    duties: &[Duty::MoreValues],
+    next: |core, state, look| {
+        let is_second = state.has(Sole::ValueCollection) && !state.has(Sole::SecondCollection);
+        let may_run = is_second && state.shortages.may_try(Need::Collection, look.now);
+        if !may_run || !core.garbage_slows_writers(&look.view.values) {
+            return None;
+        }
+        let choice = choose_files(core, state, false)?;
+        JobKind::begin(CollectGarbage { choice, class: Class::Mandatory, kind: Sole::SecondCollection })
     },
 };
 
@@ -39,39 +51,41 @@ pub(crate) const KIND: JobKind = JobKind {
 struct CollectGarbage {
     choice: Choice,
     class: Class,
+    /// Which of the collections it is.
+    kind: Sole,
 }
 
 /// What to collect while the store is busy or idle, unless a job is already collecting something.
 pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
-    if state.has(Sole::ValueCollection) || !state.shortages.may_try(Need::Collection, now()) {
-        return None;
-    }
-    if !idle && let Some(choice) = logs_to_empty(core, state) {
-        return Some(choice);
-    }
+    let may_run = !state.has(Sole::ValueCollection) && state.shortages.may_try(Need::Collection, now());
+    may_run.then(|| choose_files(core, state, idle)).flatten()
+}
+
+/// The files to collect next, of those that no running job has.
+fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     let values = core.published.view().values.clone();
     core.review_garbage_room(&values, core.live_bytes(&values));
     let mut choice = core.victims_of(&values, idle).map(|choice| (*choice).clone()).unwrap_or_default();
     let mut unreadable = 0;
-    if !state.quarantined.is_empty() {
+    let claimed = state.claimed_value_files();
+    if !state.quarantined.is_empty() || choice.files.iter().any(|file| claimed.contains(file)) {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
-        let (kept, others): (Vec<Candidate>, Vec<Candidate>) =
-            values.figures().candidates.iter().cloned().partition(|file| !state.quarantined.contains(&file.file));
-        unreadable = others.iter().map(|file| file.bytes - file.live_bytes()).sum();
-        if !others.is_empty() {
-            let kept = core.current_survey.judge_some(&*core.placement, &kept);
-            let is_due = kept.garbage() > core.gc_begins_at(kept.live_bytes, idle);
-            choice = if is_due { (*kept.choice).clone() } else { Choice::default() };
+        let figures = values.figures();
+        let unread = figures.candidates.iter().filter(|file| state.quarantined.contains(&file.file));
+        unreadable = unread.map(|file| file.bytes - file.live_bytes()).sum();
+        let others: BTreeSet<FileId> = claimed.union(&state.quarantined).copied().collect();
+        if figures.candidates.iter().any(|file| others.contains(&file.file)) {
+            let kept = core.current_survey.judge_without(&*core.placement, &values, &others);
+            choice = if core.is_gc_due(&kept, idle) { (*kept.choice).clone() } else { Choice::default() };
         }
     }
     core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
     if !idle {
-        core.work.space.note_victims(!choice.files.is_empty());
+        core.work.space.note_victims(!choice.files.is_empty() || state.collects_values());
     }
     let is_short = state.shortages.is_unmet(Need::Collection);
     // The files that the compaction finds dead records in will give more, and it has the processor for itself.
-    let frees_little = choice.freed.saturating_mul(LITTLE_PART) < choice.copied;
-    let waits = frees_little && state.compacting_threads() > 0 && core.hides_much(&values);
+    let waits = choice.frees_little() && state.compacting_threads() > 0 && core.hides_much(&values);
     if waits && !idle && !is_short && !core.exceeds_limit(&values) {
         return None;
     }
@@ -85,25 +99,6 @@ pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choi
         // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
-    (!choice.files.is_empty()).then_some(choice)
-}
-
-/// The logs to empty because the fast tier needs room, and to demote them would copy much garbage.
-fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
-    let fill = core.fast_fill();
-    if !core.dirs.are_apart() || !fill.wants_room() {
-        return None;
-    }
-    let view = core.published.view();
-    let mut logs = core.fast_logs(&view);
-    logs.retain(|log| {
-        let is_claimed = state.is_claimed(&Claims(vec![Claim::ValueFile(log.key.id)]));
-        !is_claimed && !state.quarantined.contains(&log.key.id)
-    });
-    let chosen: BTreeSet<FileId> = to_empty(fill, &logs).iter().map(|log| log.key.id).collect();
-    let is_chosen = |file: &&Candidate| chosen.contains(&file.file);
-    let files: Vec<Candidate> = view.values.figures().candidates.iter().filter(is_chosen).cloned().collect();
-    let choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
     (!choice.files.is_empty()).then_some(choice)
 }
 
@@ -128,9 +123,9 @@ fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> 
     victims
 }
 
-/// The claims of a job that collects files: one such job at a time.
-pub(crate) fn claims_of(files: &[FileId]) -> Claims {
-    files.iter().fold(Claims::sole(Sole::ValueCollection), |claims, file| claims.and(Claim::ValueFile(*file)))
+/// The claims of a job that collects files: one job of its kind at a time.
+pub(crate) fn claims_of(kind: Sole, files: &[FileId]) -> Claims {
+    files.iter().fold(Claims::sole(kind), |claims, file| claims.and(Claim::ValueFile(*file)))
 }
 
 /// The resources that bound a collection.
@@ -140,7 +135,7 @@ impl Job for CollectGarbage {
     fn profile(&self) -> Profile {
         Profile {
             name: "value GC",
-            claims: claims_of(&self.choice.files),
+            claims: claims_of(self.kind, &self.choice.files),
             binds: BINDS,
             class: self.class,
             memory: MemoryShare::Own,
@@ -150,7 +145,7 @@ impl Job for CollectGarbage {
     }
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
-        let work = |core: &Core| self.run(core);
+        let work = |core: &Core| run_collection(core, &self.choice, Purpose::Space { pauses: true }, self.class);
         Ok(match self.class {
             Class::Mandatory => Plan::WithReserve(Box::new(work)),
             Class::Idle => Plan::Whole(Box::new(work)),
@@ -163,24 +158,28 @@ impl Job for CollectGarbage {
     }
 }
 
-impl CollectGarbage {
-    fn run(&self, core: &Core) -> Result<Outcome<'_>> {
-        let began = now();
-        // Unless there was a walk since the choice was made.
-        let walks = self.choice.excess.is_none() && core.current_survey.walks() == self.choice.walks;
-        let collected = collect(core, &self.choice.files, Purpose::Space, walks)?;
-        Ok(outcome_of(collected, move |core, collected| {
-            core.current_survey.note_collected(&self.choice, &core.published.view().values);
-            let Some(Copied { written, bytes_before, paused, .. }) = collected else { return };
-            core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
-            core.counters.value_gcs.fetch_add(1, Ordering::Release);
-            // At rest, files with less garbage are collected than while writers depend on the rate.
-            if self.class == Class::Mandatory {
-                let took = now().saturating_sub(began + *paused);
-                core.work.space.note_drained(bytes_before.saturating_sub(*written), took);
-            }
-        }))
-    }
+/// Collects files to free their space.
+pub(crate) fn run_collection<'a>(
+    core: &Core,
+    choice: &'a Choice,
+    purpose: Purpose,
+    class: Class,
+) -> Result<Outcome<'a>> {
+    let began = now();
+    // Unless there was a walk since the choice was made.
+    let walks = choice.excess.is_none() && core.current_survey.walks() == choice.walks;
+    let collected = collect(core, &choice.files, purpose, walks)?;
+    Ok(outcome_of(collected, move |core, collected| {
+        core.current_survey.note_collected(choice, &core.published.view().values);
+        let Some(Copied { written, bytes_before, paused, is_beside, .. }) = collected else { return };
+        core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
+        core.counters.value_gcs_beside.fetch_add(u64::from(*is_beside), Ordering::Relaxed);
+        core.counters.value_gcs.fetch_add(1, Ordering::Release);
+        // At rest, files with less garbage are collected than while writers depend on the rate.
+        if class == Class::Mandatory {
+            core.work.space.note_drained(bytes_before.saturating_sub(*written), began + *paused, now());
+        }
+    }))
 }
 
 /// The outcome of a job that collected files; `count` is called with the copies once the outcome is committed.
@@ -198,11 +197,11 @@ pub(crate) fn outcome_of<'a>(collected: Collected, count: impl FnOnce(&Core, Opt
             Ok(()) => {
                 count(core, Some(&*copied));
                 let values = core.published.view().values.clone();
-                core.current_survey.note_written(&values, std::mem::take(&mut copied.copies));
+                core.current_survey.note_written(copied.of, &values, std::mem::take(&mut copied.copies));
                 core.grow_reserve();
             }
             Err(error) => {
-                core.current_survey.end_collection();
+                core.current_survey.end_collection(copied.of);
                 // After any other error the manifest may reference them.
                 if error.is_transient() {
                     remove_unreferenced(core, &copied.files);

@@ -168,7 +168,7 @@ impl Job for Compaction {
 pub(super) fn may_compact_when_idle(core: &Core, state: &WorkState) -> bool {
     state.activity() == Activity::Idle
         && core.settings.tuning.compacts_when_idle
-        && !state.has(Sole::ValueCollection)
+        && !state.collects_values()
         && !state.shortages.any_on(core.dirs.slow_tier())
         && reorder_candidates(core, state).is_none()
 }
@@ -214,6 +214,25 @@ impl Core {
         LevelTargets { hl0_trigger, hl0_trigger_if_small, base_bytes, multiplier: 10 }
     }
 
+    /// Estimates hidden garbage anew after a change of tables: a flush hides more, and a compaction makes some of it known, which
+    /// would slow writers down if it counted twice.
+    pub fn review_hidden(&self) {
+        let view = self.published.view();
+        let none = BTreeSet::new();
+        let figures = Figures {
+            levels: view.version.figures(&|_| false),
+            targets: self.level_targets(),
+            dropped: &[],
+            running: &[],
+            oldest_snapshot: self.snapshots.oldest(&self.published),
+            stale: &none,
+            stale_when_idle: &none,
+            uncovers: false,
+            when_idle: false,
+        };
+        self.hides_too_much(&view, &figures);
+    }
+
     /// The choice of `choose` for the current figures; `None` if no more threads may compact.
     fn choose_with(
         &self,
@@ -232,7 +251,7 @@ impl Core {
         let when_idle = may_compact_when_idle(self, state);
         // Value GC would make addresses stale again. While users are busy it may never end.
         let is_idle = state.activity() == Activity::Idle;
-        let collects = || state.has(Sole::ValueCollection) || victims(self, state, true).is_some();
+        let collects = || state.collects_values() || victims(self, state, true).is_some();
         let may_refresh = !is_idle || !collects();
         let none = BTreeSet::new();
         let mut figures = Figures {
@@ -541,6 +560,7 @@ impl SubtaskWork for TableMerge {
         let coming = core.current_survey.expect_deaths(&core.published);
         Ok(outcome.then(move |core, installed| {
             self.note_end(core, &written, &made, installed.as_ref().err());
+            core.review_hidden();
             core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });
             drop(held);
             installed?;

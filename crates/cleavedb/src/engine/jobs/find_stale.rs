@@ -25,7 +25,7 @@ struct FindStaleAddresses {
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let moved = count(&core.counters.value_gcs) + count(&core.counters.value_reorders);
-    let is_busy = state.has(Sole::ValueCollection) || state.compacting_threads() > 0;
+    let is_busy = state.collects_values() || state.compacting_threads() > 0;
     if is_busy || state.stale_found_at == Some(moved) || look.view.values.files.is_empty() {
         return None;
     }

@@ -169,6 +169,7 @@ impl Flush {
             core.counters.flushed_bytes.fetch_add(begun.drained, Ordering::Relaxed);
             core.counters.flushed_weight.fetch_add(begun.weight, Ordering::Relaxed);
             core.work.note_flushed(flushed);
+            core.review_hidden();
             core.counters.flushes.fetch_add(1, Ordering::Release);
             Ok(())
         }))

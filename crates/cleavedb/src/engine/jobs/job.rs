@@ -59,6 +59,8 @@ pub(crate) enum Duty {
     Logs,
     /// Collects value files: mostly waits for storage, and runs beside compactions, which make garbage known.
     Values,
+    /// Empties logs that leave the fast tier, and collects more value files while writers wait for garbage to go.
+    MoreValues,
     /// Moves files between directories: only waits for storage.
     Moves,
     /// Only jobs of the front: at a yield point of a compaction.

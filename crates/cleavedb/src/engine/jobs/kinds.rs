@@ -4,14 +4,14 @@ use crate::engine::core::Core;
 use crate::engine::jobs::choice::{Choice, Offered};
 use crate::engine::jobs::job::{Duty, JobKind, Look, Offer};
 use crate::engine::jobs::{
-    balance_caches, collect_garbage, collect_logs, compact, delete_files, find_stale, flush, front_exit, help,
-    make_reserve, merge_runs, move_files, prepare_log, reorder, rewrite_buckets, save_indexes, seal, seal_front,
+    balance_caches, collect_garbage, collect_logs, compact, delete_files, empty_logs, find_stale, flush, front_exit,
+    help, make_reserve, merge_runs, move_files, prepare_log, reorder, rewrite_buckets, save_indexes, seal, seal_front,
 };
 use crate::engine::work::{Profile, WorkState};
 use crate::sched::clock::now;
 
 /// In order of priority, for the kinds of the pool, and for the others of each thread.
-const KINDS: [&JobKind; 21] = [
+const KINDS: [&JobKind; 23] = [
     &rewrite_buckets::KIND_IF_URGENT,
     &compact::KIND_WHILE_NONE_RUNS,
     &seal::KIND,
@@ -32,6 +32,8 @@ const KINDS: [&JobKind; 21] = [
     &save_indexes::KIND,
     &collect_garbage::KIND,
     &reorder::KIND,
+    &empty_logs::KIND,
+    &collect_garbage::KIND_OF_SECOND,
     &move_files::KIND,
 ];
 

@@ -38,5 +38,6 @@ pub(crate) mod roll_back;
 pub(crate) mod find_stale;
 pub(crate) mod prepare_log;
 pub(crate) mod delete_files;
+mod empty_logs;
 pub(crate) mod make_reserve;
 pub(crate) mod balance_caches;

@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// The log that may still be written: the newest, unless recovery left it and none was taken since.
-    fn writable_log(&self, view: &View) -> Option<FileId> {
+    pub fn writable_log(&self, view: &View) -> Option<FileId> {
         let has_taken = self.logs.inner.lock().newest_taken != FileId::default();
         view.logs.keys().next_back().copied().filter(|_| has_taken)
     }

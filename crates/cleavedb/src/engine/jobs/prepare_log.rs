@@ -44,7 +44,8 @@ impl Job for PrepareLog {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::Whole(Box::new(|core| {
-            let log = core.create_spare_log()?;
+            core.logs.note_coming(true);
+            let log = core.create_spare_log().inspect_err(|_| core.logs.note_coming(false))?;
             let retired = core.logs.take_to_retire();
             let edit = log_edit(Some(&log), &retired);
             Ok(Outcome::manifest(edit).then(|core, committed| {
@@ -60,6 +61,7 @@ impl Job for PrepareLog {
                     // The manifest may reference any of them.
                     Err(_) => {}
                 }
+                core.logs.note_coming(false);
                 committed
             }))
         })))

@@ -79,8 +79,8 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<
 impl Job for Reorder {
     fn profile(&self) -> Profile {
         let claims = match self.when {
-            ValueReordering::WhenIdle => claims_of(&self.files).and(Claim::Only(Sole::IdleTime)),
-            ValueReordering::WhenScanned | ValueReordering::Never => claims_of(&self.files),
+            ValueReordering::WhenIdle => claims_of(Sole::ValueCollection, &self.files).and(Claim::Only(Sole::IdleTime)),
+            ValueReordering::WhenScanned | ValueReordering::Never => claims_of(Sole::ValueCollection, &self.files),
         };
         Profile {
             name: "reorder",

@@ -1,7 +1,7 @@
 //! The threads of background work: each runs jobs of its duty one after the other, and sleeps when none is due.
 //!
 //! All decisions are made under the work lock, which is never held while a job runs. In addition to the threads that
-//! the options ask for, one thread serves the logs, one the value files, and one moves files if there are several directories. The first thread serves the front (seal,
+//! the options ask for, one thread serves the logs, two the value files, and one moves files if there are several directories. The first thread serves the front (seal,
 //! flush, merge of runs): it leaves the choice of compactions to the others if there are any, helps with their subtasks
 //! when the front is idle, and serves the front at their yield points.
 
@@ -14,6 +14,7 @@ use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::collect_garbage::victims;
 use crate::engine::jobs::collect_logs::collection_is_due;
+use crate::engine::jobs::empty_logs::logs_to_empty;
 use crate::engine::jobs::job::Duty;
 use crate::engine::jobs::move_files::moves_due;
 use crate::engine::jobs::reorder::reorder_candidates;
@@ -38,7 +39,9 @@ impl Core {
             threads.push(try_spawn(&format!("cleave-work-{index}"), move || core.run_background(worker, duty))?);
         }
         let core = self.clone();
-        threads.push(try_spawn("cleave-values", move || core.run_background(Worker::Beside, Duty::Values))?);
+        threads.push(try_spawn("cleave-values-0", move || core.run_background(Worker::Beside, Duty::Values))?);
+        let core = self.clone();
+        threads.push(try_spawn("cleave-values-1", move || core.run_background(Worker::Beside, Duty::MoreValues))?);
         if self.dirs.others().next().is_some() {
             let core = self.clone();
             threads.push(try_spawn("cleave-moves", move || core.run_background(Worker::Beside, Duty::Moves))?);
@@ -185,7 +188,7 @@ impl Core {
     /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
-        if state.has_jobs() || victims(self, state, false).is_some() {
+        if state.has_jobs() || victims(self, state, false).is_some() || logs_to_empty(self, state).is_some() {
             return false;
         }
         let now = now();

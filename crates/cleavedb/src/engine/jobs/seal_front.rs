@@ -15,7 +15,7 @@ pub(crate) const KIND: JobKind = JobKind {
     priority: Priority::Garbage,
     duties: &[Duty::All],
     next: |core, state, look| {
-        let has_nothing_else = state.compacting_threads() == 0 && !state.has(Sole::ValueCollection);
+        let has_nothing_else = state.compacting_threads() == 0 && !state.collects_values();
         // A flush that runs, or was asked for, makes garbage known first. Until then the figures stay as they are.
         let flush_is_pending = state.has(Sole::FrontExit) || core.is_in_front(&look.view, state.flush_target);
         let is_due = has_nothing_else

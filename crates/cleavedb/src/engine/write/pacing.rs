@@ -8,10 +8,11 @@
 //! settles. The write rate is also limited so that the remaining room lasts until the running job ends. Only a full
 //! stage stops writers. Decision record 013 has the figures.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::{Error, Result, Seqno};
+use crate::base::{DirId, Error, Result, Seqno};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::pacer::{PACED_WAIT_MIN, Pace, SAMPLE_MIN, SLOW_FROM, Stage, differs, pace};
@@ -21,6 +22,7 @@ use crate::engine::tuning::tiers::FastFill;
 use crate::engine::view::View;
 use crate::engine::work::WorkState;
 use crate::engine::write::redirect::LogLimits;
+use crate::front::log::LogFile;
 use crate::sched::clock::now;
 
 /// Writers are stopped while this many sealed index tables wait to become runs.
@@ -171,6 +173,7 @@ impl Core {
     pub fn update_pace(&self) {
         let view = self.published.view();
         let now = now();
+        let new_logs = self.new_logs_on_fast(&view);
         let mut state = self.pacer.state.lock();
         state.reviewed = now;
         state.flush.sample(now, &self.pacer.flush);
@@ -180,7 +183,7 @@ impl Core {
         let stages = [
             self.front_stage(&view, flush, self.log_limits()),
             self.hl0_stage(&view, hl0),
-            self.fast_stage(state.moves.rate),
+            self.fast_stage(state.moves.rate, new_logs),
             self.space_stage(&view.values),
             self.logs_stage(),
         ];
@@ -278,10 +281,24 @@ impl Core {
         Stage { fill: fill.clamp(0.0, 1.0), drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
 
+    /// The bytes of the active log and the spare one that are not written yet, if they are on the fast tier, and what they are
+    /// on average.
+    fn new_logs_on_fast(&self, view: &View) -> (u64, u64) {
+        let is_fast = |log: &Arc<LogFile>| log.key().dir == DirId::HOME;
+        let active = self.writable_log(view).and_then(|log| view.logs.get(&log).cloned()).filter(is_fast);
+        let of_one = active.as_ref().map_or(0, |log| log.capacity());
+        let (spare, is_coming) = self.logs.spare();
+        let coming = if spare.is_none() && is_coming { of_one } else { 0 };
+        let logs = active.into_iter().chain(spare.filter(is_fast));
+        (logs.map(|log| log.capacity().saturating_sub(log.end())).sum::<u64>() + coming, of_one / 2 * 3)
+    }
+
     /// The stage that demotion drains: the fast tier. It never stops writers, whose logs are made on the slow tier once it
-    /// is full.
-    fn fast_stage(&self, drain: f64) -> Stage {
+    /// is full. Logs have their space from the beginning; of the newest ones the average of what is not written counts, or each
+    /// new log would slow writers down for a moment.
+    fn fast_stage(&self, drain: f64, (unwritten, average): (u64, u64)) -> Stage {
         let FastFill { budget, bytes } = self.fast_fill();
+        let bytes = bytes.saturating_sub(unwritten) + average;
         if self.fast.has_nothing_to_demote.load(Ordering::Relaxed) && !self.pacer.moves.is_running() {
             return Stage { fill: 0.0, drain, room: f64::INFINITY, left: 0.0, is_full: false };
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::core::Core;
 use crate::engine::current_survey::Judgement;
 use crate::engine::gc_pace::{GarbageDebt, UserTotals};
-use crate::engine::pacer::Stage;
+use crate::engine::pacer::{SLOW_FROM, Stage};
 use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
@@ -28,8 +28,9 @@ const FILL_PER_TENTH: f64 = 0.125;
 /// The fill of the pacing stage at the garbage limit, where writers go at the drain rate.
 const FILL_AT_CAP: f64 = 0.75;
 
-/// The fill of the pacing stage never exceeds this, so that writers are slowed but never stopped.
-const FILL_MAX: f64 = 1.0;
+/// The fill of the pacing stage never exceeds this: writers go at four tenths of the drain rate at least. That is enough for
+/// garbage to become less, and the rate may be that of value GC before it had much to do.
+const FILL_MAX: f64 = 0.87;
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
 const HIDDEN_PERCENT: u64 = 16;
@@ -112,8 +113,16 @@ impl Core {
     }
 
     fn due_choice(&self, judgement: Judgement, idle: bool) -> Option<Arc<Choice>> {
-        let is_due = judgement.garbage() > self.gc_begins_at(judgement.live_bytes, idle);
-        (is_due && !judgement.choice.files.is_empty()).then_some(judgement.choice)
+        let is_due = self.is_gc_due(&judgement, idle) && !judgement.choice.files.is_empty();
+        is_due.then_some(judgement.choice)
+    }
+
+    /// Known garbage is near its limit; or it is with what is likely to be hidden, and there are files that free much for what
+    /// they cost. Else writers would wait for compactions alone, and then for value GC alone.
+    pub fn is_gc_due(&self, judgement: &Judgement, idle: bool) -> bool {
+        let (known, begins_at) = (judgement.garbage(), self.gc_begins_at(judgement.live_bytes, idle));
+        let likely = known.saturating_add(if idle { 0 } else { self.work.space.guessed() });
+        known > begins_at || likely > begins_at && !judgement.choice.frees_little()
     }
 
     /// True if known garbage exceeds the limit.
@@ -155,6 +164,11 @@ impl Core {
         let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
         let drain = space.drain.load(Ordering::Relaxed) as f64;
         Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
+    }
+
+    /// Garbage is so near its limit that writers are slowed down.
+    pub fn garbage_slows_writers(&self, values: &Arc<ValueFiles>) -> bool {
+        self.space_stage(values).fill >= SLOW_FROM
     }
 
     /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
@@ -230,16 +244,37 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::engine::space::Space;
 
     #[test]
     fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
         let garbage_limit = GarbageLimit { percent: 30, bytes: 700, overhead: 0, room: u64::MAX };
-        let fills = [0, 800, 1000, 1200, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
-        assert_eq!(fills, [0.0, 0.5, 0.75, 1.0, FILL_MAX]);
+        let fills = [0, 800, 1000, 1050, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
+        assert_eq!(fills, [0.0, 0.5, 0.75, 0.8125, FILL_MAX]);
         // No live bytes, and a limit of zero.
         assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, overhead: 0, room: u64::MAX }), 0.0);
+    }
+
+    #[test]
+    fn the_rate_of_collections_beside_each_other_is_that_of_both() {
+        let space = Space::default();
+        let at = |ms| Duration::from_millis(ms);
+        let rate = || space.drain.load(Ordering::Relaxed);
+        space.note_drained(100, at(1000), at(2000));
+        assert_eq!(rate(), 100);
+        // Two that end in turn, each of which takes two seconds.
+        for second in 3..20 {
+            space.note_drained(100, at((second - 2) * 1000), at(second * 1000));
+            assert_eq!(rate(), 100);
+        }
+        // One alone does half as much; what was there before counts less and less.
+        for second in (21..41).step_by(2) {
+            space.note_drained(100, at((second - 2) * 1000), at(second * 1000));
+        }
+        assert_eq!(rate(), 50);
     }
 
     #[test]

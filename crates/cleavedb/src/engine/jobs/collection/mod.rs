@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::base::{FileId, FileKey, Result};
 use crate::engine::core::Core;
+use crate::engine::current_survey::RunningCollection;
 use crate::format::edit::Edit;
 use crate::format::values::EXTENT_ALIGN;
 use crate::values::record_notes::RecordNotes;
@@ -36,12 +37,22 @@ use self::state::Collection;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To give their garbage back.
-    Space,
+    Space {
+        /// The job pauses as the pace of value GC requires.
+        pauses: bool,
+    },
     /// To put their values in order.
     Order {
         /// The job ends without effect as soon as other work is due.
         yields: bool,
     },
+}
+
+impl Purpose {
+    /// The garbage of the files is wanted, not the order of their values.
+    pub fn frees_space(self) -> bool {
+        matches!(self, Purpose::Space { .. })
+    }
 }
 
 /// The result of a collection.
@@ -67,22 +78,27 @@ pub(crate) struct Copied {
     pub written: u64,
     /// Time in which the job paused.
     pub paused: Duration,
+    /// The collection, which the survey follows until the copies are noted.
+    pub of: RunningCollection,
+    /// It began while another one was running.
+    pub is_beside: bool,
 }
 
 /// Copies the live records of files into one segment. With `walks`, a walk through the tables finds what lives.
 pub(crate) fn collect(core: &Core, files: &[FileId], purpose: Purpose, walks: bool) -> Result<Collected> {
     let records_max = core.settings.tuning.noted_records_max();
     // Before the view is captured: what dies afterwards is found out.
-    core.current_survey.begin_collection(files.iter().copied(), records_max);
-    let collected = copy_live(Collection::plan(core, files, purpose), walks);
+    let of = core.current_survey.begin_collection(files.iter().copied(), records_max);
+    let collected = copy_live(Collection::plan(core, of, files, purpose), walks);
     if !matches!(collected, Ok(Collected::Copied(_))) {
-        core.current_survey.end_collection();
+        core.current_survey.end_collection(of);
     }
     collected
 }
 
 fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
-    let (core, purpose) = (collection.core, collection.purpose);
+    let (core, purpose, of) = (collection.core, collection.purpose, collection.of);
+    let is_beside = collection.is_beside;
     if collection.victims.is_empty() {
         return Ok(Collected::Nothing);
     }
@@ -95,10 +111,10 @@ fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
         return Ok(Collected::Yielded { written });
     }
     // Includes the header of the redirect tables, so that every job has a cost.
-    let reordered = (purpose != Purpose::Space).then_some(written + EXTENT_ALIGN);
+    let reordered = (!purpose.frees_space()).then_some(written + EXTENT_ALIGN);
     let (files, copies) = (collection.outputs.made().to_vec(), collection.copies);
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
-    Ok(Collected::Copied(Box::new(Copied { edit, copies, files, bytes_before, written, paused })))
+    Ok(Collected::Copied(Box::new(Copied { edit, copies, files, bytes_before, written, paused, of, is_beside })))
 }
 
 /// Removes files that no edit references. If that fails, the next open removes them.

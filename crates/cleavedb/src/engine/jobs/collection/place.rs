@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use crate::base::Result;
 use crate::engine::job_usage::note_records;
-use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::{Collection, Going, NewExtent};
 use crate::format::group::Group;
 use crate::format::values::Temperature;
@@ -88,7 +87,7 @@ impl Collection<'_> {
     fn read_ones(&mut self, batch: &SeenRecords) -> Result<Vec<bool>> {
         let (core, seen) = (self.core, &batch.seen);
         let bytes_min = (core.settings.tuning.log_bytes / READ_PART).max(1);
-        let room = if self.purpose == Purpose::Space { self.outputs.fast_room() } else { 0 };
+        let room = if self.purpose.frees_space() { self.outputs.fast_room() } else { 0 };
         if room < bytes_min {
             return Ok(vec![false; seen.len()]);
         }

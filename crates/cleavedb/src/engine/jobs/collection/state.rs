@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::memory::Counted;
 use crate::base::{DirId, FileId, Result};
 use crate::engine::core::Core;
+use crate::engine::current_survey::RunningCollection;
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::outputs::Outputs;
 use crate::engine::jobs::collection::staged::StagedRecords;
@@ -53,6 +54,7 @@ pub(super) struct NewExtent {
 /// Moves the live records of files into segments.
 pub(crate) struct Collection<'a> {
     pub(super) core: &'a Core,
+    pub(super) of: RunningCollection,
     pub(super) horizon: JobHorizon,
     /// The sources that may reference records of the files.
     pub(super) referrers: Vec<Box<dyn Referrer>>,
@@ -86,12 +88,16 @@ pub(crate) struct Collection<'a> {
     pub(super) sorted_bytes: u64,
     /// Memory of the collection.
     pub(super) counted: Counted,
-    /// Memory of values to be put in order, if it is not part of that of jobs.
+    /// It began while another collection was running.
+    pub(super) is_beside: bool,
+    /// What is set apart for its buffers in the memory of jobs; nothing if it began beside another collection.
+    set_apart: usize,
+    /// Memory for values to be put in order, and for buffers, that the caches give.
     _lent: Option<Counted>,
 }
 
 impl<'a> Collection<'a> {
-    pub(super) fn plan(core: &'a Core, victims: &[FileId], purpose: Purpose) -> Collection<'a> {
+    pub(super) fn plan(core: &'a Core, of: RunningCollection, victims: &[FileId], purpose: Purpose) -> Collection<'a> {
         let horizon = core.job_horizon();
         let values = &horizon.view.values;
         // A file that became unreferenced has been deleted meanwhile.
@@ -126,10 +132,13 @@ impl<'a> Collection<'a> {
                 (sorted, records) = (sorted + reached.bytes, records + reached.records);
             }
         }
-        let (sorted_bytes, lent) = memory_to_sort(core, sorted);
+        let is_beside = core.current_survey.collections() > 1;
+        let set_apart = if is_beside { 0 } else { BUFFER_BYTES + core.settings.tuning.sorted_bytes_by_gc() };
+        let (sorted_bytes, lent) = memory_to_sort(core, sorted, !is_beside);
         let staged = StagedRecords::at_most(staged_bytes(sorted, records, sorted_bytes));
         Collection {
             core,
+            of,
             referrers: referrers_of(&horizon.view),
             horizon,
             around,
@@ -140,7 +149,10 @@ impl<'a> Collection<'a> {
             purpose,
             yields: purpose == Purpose::Order { yields: true },
             has_yielded: false,
-            throttle: if purpose == Purpose::Space { Throttle::of_gc(core) } else { Throttle::none() },
+            throttle: match purpose {
+                Purpose::Space { pauses: true } => Throttle::of_gc(core),
+                _ => Throttle::none(),
+            },
             steps: 0,
             steps_up: 0,
             written: 0,
@@ -151,7 +163,9 @@ impl<'a> Collection<'a> {
             copies: RecordNotes::at_most(core.settings.tuning.noted_records_max()),
             sorted_bytes: (sorted_bytes - staged.memory_bytes()) as u64,
             staged,
-            counted: core.memory.jobs.hold(BUFFER_BYTES),
+            counted: core.memory.jobs.hold(set_apart),
+            is_beside,
+            set_apart,
             _lent: lent,
         }
     }
@@ -214,16 +228,14 @@ impl<'a> Collection<'a> {
 
     /// Memory for reading, compressing, writing and the redirect tables.
     pub(super) fn count_memory(&mut self, batch_bytes: usize) {
-        let sorted_bytes = self.core.settings.tuning.sorted_bytes_by_gc();
-        let buffers =
-            self.redirects.bytes() + self.copies.bytes() + self.compressor.bytes() + BUFFER_BYTES + sorted_bytes;
-        self.counted.set(batch_bytes + buffers);
+        let buffers = self.redirects.bytes() + self.copies.bytes() + self.compressor.bytes();
+        self.counted.set(batch_bytes + buffers + self.set_apart);
     }
 }
 
-/// Bytes of values that a job sorts in memory at a time, of `sorted` bytes in all, and what the caches give for that: each
-/// part that is sorted reads all files of the job.
-fn memory_to_sort(core: &Core, sorted: u64) -> (usize, Option<Counted>) {
+/// Bytes of values that a job sorts in memory at a time, of `sorted` bytes in all, and what the caches give for that, or for all
+/// of its buffers if it has nothing of its own: each part that is sorted reads all files of the job.
+fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Counted>) {
     let tuning = &core.settings.tuning;
     let own = tuning.sorted_bytes_by_gc();
     // With some more than the records, for those that must be read again.
@@ -233,10 +245,11 @@ fn memory_to_sort(core: &Core, sorted: u64) -> (usize, Option<Counted>) {
     let caches = core.readers.cache.capacity() + core.memory.value_cache.capacity();
     let spare = (caches as usize).saturating_sub(tuning.cache_bytes_min);
     let more = wanted.saturating_sub(own).min(spare);
-    if more == 0 {
+    let taken = if has_own { more } else { more + own + BUFFER_BYTES };
+    if taken == 0 {
         return (own, None);
     }
-    let lent = core.memory.staging.hold(more);
+    let lent = core.memory.staging.hold(taken);
     // Shrinks the caches. They grow again when the job has ended.
     core.fit_cache();
     (own + more, Some(lent))

@@ -15,7 +15,6 @@ use hashbrown::HashMap;
 use crate::base::file_set::FileSet;
 use crate::base::memory::Counted;
 use crate::base::{Address, Cursor, Error, FileId, Result, Stamp};
-use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::state::Collection;
 use crate::engine::referrers::Walk;
 use crate::format::group::{HashGroup, group_hash};
@@ -183,7 +182,7 @@ impl Collection<'_> {
         let files: Vec<(FileId, bool)> =
             self.victims.iter().map(|victim| (victim.file.id(), victim.is_extent())).collect();
         let survey = &self.core.current_survey;
-        if !walks && let Some(known) = survey.known(&files).filter(|known| self.lists_all(known)) {
+        if !walks && let Some(known) = survey.known(self.of, &files).filter(|known| self.lists_all(known)) {
             return Ok(Some(known));
         }
         let walked = match self.survey(self.survey_records_max()) {
@@ -234,7 +233,7 @@ impl Collection<'_> {
             &*self.core.placement,
             &candidates,
             &victims.iter().copied().collect::<Vec<_>>(),
-            self.purpose != Purpose::Space,
+            !self.purpose.frees_space(),
             records_max,
             &|file| reach.of(file).records,
         );
