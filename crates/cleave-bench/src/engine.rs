@@ -13,6 +13,7 @@ use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
 use crate::jobs::JobUse;
 use crate::tuning::Sample;
+use crate::waiting::WriterWaits;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
 pub const OURS: &str = "cleave";
@@ -20,6 +21,9 @@ pub const OURS: &str = "cleave";
 pub const INLINE: &str = "cleave-inline";
 /// CleaveDB with a hash keyspace, which has no scans.
 pub const HASHED: &str = "cleave-hash";
+
+/// RocksDB that stops writers and never slows them down.
+pub const NO_SLOWDOWN: &str = "rocksdb-no-slowdown";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -148,6 +152,16 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// How long writers have waited for background work since it was opened, in a store that reports it.
+    fn waits(&self) -> Option<WriterWaits> {
+        None
+    }
+
+    /// What went over the host's link to a key-value device since it was opened, in a store with such a device.
+    fn host_link(&self) -> Option<HostLink> {
+        None
+    }
+
     /// What its background jobs have used since it was opened, by kind, in a store that reports it.
     fn jobs(&self) -> Vec<JobUse> {
         Vec::new()
@@ -172,6 +186,30 @@ impl Memory {
         Memory {
             unflushed_bytes: self.unflushed_bytes.max(other.unflushed_bytes),
             cache_bytes: self.cache_bytes.max(other.cache_bytes),
+        }
+    }
+}
+
+/// Bytes of keys and values that went over the host's link to a key-value device. The names of the fields are a stable public format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostLink {
+    /// Bytes that the host sent.
+    pub bytes_sent: u64,
+    /// Bytes that it received.
+    pub bytes_received: u64,
+}
+
+impl HostLink {
+    /// Both directions together.
+    pub fn bytes(self) -> u64 {
+        self.bytes_sent + self.bytes_received
+    }
+
+    /// The difference to `earlier`.
+    pub fn since(self, earlier: HostLink) -> HostLink {
+        HostLink {
+            bytes_sent: self.bytes_sent - earlier.bytes_sent,
+            bytes_received: self.bytes_received - earlier.bytes_received,
         }
     }
 }

@@ -22,8 +22,9 @@ use crate::result::{BACKGROUND, Outcome};
 use crate::rng;
 use crate::series::{self, Clock, Series, Spread};
 use crate::usage::{Band, DeviceUse, DirectoryUse};
+use crate::waiting::Waiting;
 use crate::workload::{Operation, Workload};
-use crate::{engines, machine, recovery, usage};
+use crate::{device, engines, machine, recovery, usage};
 
 /// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
@@ -246,7 +247,9 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(Clock { start, bursts }, &plan.dirs, meter, engine, &bar, done, is_finished);
+            let writers = shape.threads + u64::from(workload.background.is_some());
+            let clock = Clock { start, bursts, writers };
+            let series = Series::watch(clock, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");
@@ -297,6 +300,7 @@ fn outcome(
     let busier = usage::busier(&series.cpu_utilisation, &devices);
     let (space_bytes, space_per_second) = (measured.space_bytes.iter().sum(), series.space_bytes());
     let directories = directories(series, &measured.space_bytes);
+    let limits = device::limits_of(plan.dirs.slow.as_ref().unwrap_or(&plan.dirs.main))?;
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
@@ -328,6 +332,8 @@ fn outcome(
         busier_per_second: busier,
         tuning: series.tuning.clone(),
         jobs: series.jobs.clone(),
+        waiting: series.waits.as_ref().and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
+        host_link: series.host_link,
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),

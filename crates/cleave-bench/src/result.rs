@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Durability, Memory, ValueSpace};
+use crate::engine::{Durability, HostLink, Memory, ValueSpace};
 use crate::jobs::JobUse;
 use crate::latency::Summary;
 use crate::pace::Bursts;
 use crate::series::Spread;
 use crate::tuning::Tuning;
 use crate::usage::{Band, DeviceUse, DirectoryUse};
+use crate::waiting::Waiting;
 
 /// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
 pub const EVEN: f64 = 1.05;
@@ -95,6 +96,13 @@ pub struct Outcome {
     /// What the store's background jobs used, by kind; empty if it does not report it.
     #[serde(default)]
     pub jobs: Vec<JobUse>,
+    /// How long writers waited for background work, and how much of the slow device was used meanwhile; none if the store does not
+    /// report it, or the device is unknown.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// What went over the host's link to a key-value device; none without one.
+    #[serde(default)]
+    pub host_link: Option<HostLink>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,
@@ -194,6 +202,13 @@ impl Outcome {
         (self.user_bytes_written > 0).then(|| written as f64 / self.user_bytes_written as f64)
     }
 
+    /// Bytes that went over the host's link to a key-value device, in both directions, for each byte that clients wrote; none
+    /// without such a device.
+    pub fn link_bytes_per_user_byte(&self) -> Option<f64> {
+        let link = self.host_link.filter(|_| self.user_bytes_written > 0)?;
+        Some(link.bytes() as f64 / self.user_bytes_written as f64)
+    }
+
     /// CPU microseconds of an operation.
     pub fn cpu_us_per_operation(&self) -> f64 {
         (self.cpu_user_s + self.cpu_sys_s) * 1e6 / self.operations as f64
@@ -258,6 +273,16 @@ pub mod tests {
         let of = [("read", 2e6), ("scan", 5e5), ("update-background", 9e6)];
         run.latency_by_op = BTreeMap::from(of.map(|(name, max)| (name.to_owned(), latency(max))));
         assert_eq!(run.longest_wait_s(), 2.0);
+    }
+
+    #[test]
+    fn both_directions_of_the_link_count_for_each_byte_of_the_user() {
+        let mut run = outcome("cleave", "kvaccel-a", &[10, 0]);
+        assert_eq!(run.link_bytes_per_user_byte(), None);
+        run.host_link = Some(HostLink { bytes_sent: 900, bytes_received: 600 });
+        assert_eq!(run.link_bytes_per_user_byte(), Some(1.5));
+        run.user_bytes_written = 0;
+        assert_eq!(run.link_bytes_per_user_byte(), None);
     }
 
     #[test]

@@ -7,12 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Meter, space_bytes, space_of};
-use crate::engine::{Dirs, Engine, Memory};
+use crate::engine::{Dirs, Engine, HostLink, Memory};
 use crate::failure::Result;
 use crate::jobs::{self, JobUse};
 use crate::pace::Bursts;
 use crate::tuning::Tuning;
 use crate::usage::{DeviceUse, DirectoryUse};
+use crate::waiting::WaitSeries;
 
 /// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
@@ -44,6 +45,10 @@ pub struct Series {
     pub tuning: Option<Tuning>,
     /// What the store's background jobs used, by kind; empty if it does not report it.
     pub jobs: Vec<JobUse>,
+    /// How long writers waited; none if the store does not report it.
+    pub waits: Option<WaitSeries>,
+    /// What went over the host's link to a key-value device; none without one.
+    pub host_link: Option<HostLink>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -55,6 +60,8 @@ pub struct Clock {
     pub start: Instant,
     /// When the load is on; none: always.
     pub bursts: Option<Bursts>,
+    /// The clients, the background client included.
+    pub writers: u64,
 }
 
 impl Clock {
@@ -111,9 +118,10 @@ impl Series {
             devices: meter.disks().iter().map(DeviceUse::of).collect(),
             bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
+            waits: engine.waits().map(WaitSeries::start),
             ..Series::default()
         };
-        let jobs_before = engine.jobs();
+        let (jobs_before, link_before) = (engine.jobs(), engine.host_link());
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, clock.start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (Duration::ZERO, 0);
@@ -141,6 +149,9 @@ impl Series {
                 if let Some((tuning, sample)) = series.tuning.as_mut().zip(engine.scheduling()) {
                     tuning.push(sample);
                 }
+                if let Some((waits, now)) = series.waits.as_mut().zip(engine.waits()) {
+                    waits.push(now, elapsed, clock.writers);
+                }
                 let cpu_s = used.cpu_user_s + used.cpu_sys_s;
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));
                 series.operations.push(done_now - done_before);
@@ -151,6 +162,7 @@ impl Series {
             }
             if finished {
                 series.jobs = jobs::since(&jobs_before, &engine.jobs());
+                series.host_link = engine.host_link().map(|link| link.since(link_before.unwrap_or_default()));
                 return Ok(series);
             }
             thread::sleep(TICK);

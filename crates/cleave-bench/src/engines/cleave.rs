@@ -11,11 +11,12 @@ use cleavedb::{
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
 use crate::engine::{
-    Compression, Durability, Engine, HASHED, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+    Compression, Durability, Engine, HASHED, HostLink, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
 };
 use crate::failure::{Failure, Result};
 use crate::jobs::JobUse;
 use crate::tuning::{Decision, Sample, Setting};
+use crate::waiting::WriterWaits;
 
 /// `cleave`.
 pub const CLEAVE: Kind = Kind {
@@ -230,6 +231,16 @@ impl Engine for Cleave {
             flush_queue: stats.flush_queue,
             decisions: stats.decisions.iter().map(decision).collect(),
         })
+    }
+
+    fn waits(&self) -> Option<WriterWaits> {
+        let stats = self.db.stats();
+        Some(WriterWaits { waited: stats.paced_time + stats.stall_time, limit: stats.pace_bytes_per_second })
+    }
+
+    fn host_link(&self) -> Option<HostLink> {
+        let device = self.db.stats().bypass.device?;
+        Some(HostLink { bytes_sent: device.host_bytes_sent, bytes_received: device.host_bytes_received })
     }
 
     fn jobs(&self) -> Vec<JobUse> {
