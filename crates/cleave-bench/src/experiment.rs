@@ -332,7 +332,10 @@ fn outcome(
         busier_per_second: busier,
         tuning: series.tuning.clone(),
         jobs: series.jobs.clone(),
-        waiting: series.waits.as_ref().and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
+        waiting: series
+            .waits
+            .as_ref()
+            .and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
         host_link: series.host_link,
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Limits;
 use crate::pace::Bursts;
+use crate::size;
 use crate::usage::DeviceUse;
 
 /// Writers waited in a second if all of them together waited for at least this part of it.
@@ -161,6 +162,18 @@ impl Waiting {
             limit_per_second: series.limits.clone(),
             used_per_second: used,
         })
+    }
+}
+
+impl Waiting {
+    /// The figures as text: waiting seconds, what they used and how busy the device was in percent, bytes per second, and the seconds
+    /// that used less than half and than a tenth in percent.
+    pub fn cells(&self) -> [String; 6] {
+        let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.0}", share * 100.0));
+        let bytes = self.bytes_per_second.map_or("-".to_owned(), |bytes| format!("{}/s", size::human(bytes as u64)));
+        let [share, used, busy, half, tenth] =
+            [self.waiting_share, self.used, self.busy, self.under_half, self.under_tenth].map(percent);
+        [share, used, busy, bytes, half, tenth]
     }
 }
 

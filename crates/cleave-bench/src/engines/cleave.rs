@@ -11,7 +11,8 @@ use cleavedb::{
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
 use crate::engine::{
-    Compression, Durability, Engine, HASHED, HostLink, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+    Compression, Durability, Engine, HASHED, HostLink, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup,
+    ValueSpace,
 };
 use crate::failure::{Failure, Result};
 use crate::jobs::JobUse;
