@@ -115,7 +115,7 @@ fn print(outcomes: &[Outcome], out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn row(outcome: &Outcome) -> Vec<String> {
-    let values = if outcome.engine == OURS { "apart" } else { "inline" };
+    let values = if [OURS, "blobdb"].contains(&&*outcome.engine) { "apart" } else { "inline" };
     let peak: Option<Peak> = serde_json::from_value(outcome.settings[PEAK].clone()).ok();
     let number = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
     let threads = outcome.settings["options"]["background_threads"].to_string();
