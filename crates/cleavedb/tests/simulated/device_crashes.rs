@@ -349,3 +349,59 @@ fn a_device_that_a_copy_has_taken_since_the_database_left_it_is_refused() {
         }
     });
 }
+
+/// Frames that only the ring has find no room on a device that is full: their log moves to a tier. With full tiers, the room that the log
+/// has claimed is used.
+#[test]
+fn frames_of_the_ring_need_no_room_on_a_full_device() {
+    for (seed, tiers_are_full) in [false, true, false].into_iter().enumerate() {
+        in_world(seed as u64, move || {
+            let disk = slow_disk();
+            let db = open_at(&disk, options(&disk, Rollback::Lazy).log_backend(BACKENDS[0]), little_room()).unwrap();
+            press(&db);
+            write(&db, 0..31, &AtomicU64::new(0)).unwrap();
+            for number in 0..12 {
+                db.put(format!("last {number:02}"), value("ring", 700)).unwrap();
+            }
+            let there = device(&db);
+            let image = disk.process_crash();
+            db.close().unwrap();
+            // Half of the device is its key-value side. What is left is enough for the owner, or for the frames too.
+            let room = if tiers_are_full { 60 << 10 } else { 2 << 10 };
+            let small = |image: &SimDisk| device_on(image, 2 * (there.used_bytes + room));
+            let limit = |disk: &SimDisk, room: Option<u64>| {
+                for dir in ["/slow", "/db"].map(Path::new) {
+                    disk.set_directory_capacity(dir, room.map(|room| disk.used_in(dir) + room));
+                }
+            };
+            let is_there = |db: &Db| {
+                assert_eq!(count(db), 31);
+                assert_eq!(db.prefix("last ").unwrap().filter(|item| item.is_ok()).count(), 12);
+            };
+            let images = Arc::new(Mutex::new(Vec::new()));
+            let into = images.clone();
+            image.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));
+            limit(&image, tiers_are_full.then_some(1024));
+            let off = without_device(Bypass::Off).kv_device(small(&image));
+            let db = open_at(&image, off, little_room()).unwrap();
+            image.clear_on_sync();
+            is_there(&db);
+            limit(&image, None);
+            db.wait_for_background().unwrap();
+            is_there(&db);
+            db.close().unwrap();
+            let db = open_at(&image, without_device(Bypass::Off), little_room()).unwrap();
+            is_there(&db);
+            db.close().unwrap();
+            // After a crash at any step of that recovery the next one does it again.
+            for image in std::mem::take(&mut *images.lock().unwrap()) {
+                image.clear_on_sync();
+                limit(&image, None);
+                let off = without_device(Bypass::Off).kv_device(small(&image));
+                let db = open_at(&image, off, little_room()).unwrap();
+                is_there(&db);
+                db.close().unwrap();
+            }
+        });
+    }
+}
