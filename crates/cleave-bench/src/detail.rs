@@ -53,7 +53,7 @@ const TABLES: [Table; 10] = [
         rows: waiting,
     },
     Table {
-        title: "Host link of the key-value device; B/B: both directions for each byte of the user",
+        title: "Host link of the key-value device, from the open to the close; B/B: both directions for each byte of the user",
         columns: &["sent", "received", "B/B"],
         rows: host_link,
     },
@@ -145,7 +145,7 @@ fn waiting(outcome: &Outcome) -> Vec<Vec<String>> {
 
 fn host_link(outcome: &Outcome) -> Vec<Vec<String>> {
     let Some(link) = outcome.host_link else { return Vec::new() };
-    let ratio = outcome.link_bytes_per_user_byte().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let ratio = link.per_user_byte().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     vec![vec![size::human(link.bytes_sent), size::human(link.bytes_received), ratio]]
 }
 

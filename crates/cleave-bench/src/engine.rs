@@ -5,8 +5,10 @@
 //! CleaveDB's `patches` operator.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use cleavedb::KvDevice;
 use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
@@ -157,8 +159,8 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// What went over the host's link to a key-value device since it was opened, in a store with such a device.
-    fn host_link(&self) -> Option<HostLink> {
+    /// Its key-value device, in a store with one.
+    fn kv_device(&self) -> Option<Arc<dyn KvDevice>> {
         None
     }
 
@@ -190,27 +192,28 @@ impl Memory {
     }
 }
 
-/// Bytes of keys and values that went over the host's link to a key-value device. The names of the fields are a stable public format.
+/// What went over the host's link to a key-value device, from the last open of the store to its close, which brings all of it back.
+/// The names of the fields are a stable public format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostLink {
-    /// Bytes that the host sent.
+    /// Bytes of keys and values that the host sent.
     pub bytes_sent: u64,
     /// Bytes that it received.
     pub bytes_received: u64,
+    /// Bytes of keys, values and operands that clients wrote meanwhile, a load right before the phases included.
+    pub user_bytes: u64,
 }
 
 impl HostLink {
-    /// Both directions together.
-    pub fn bytes(self) -> u64 {
-        self.bytes_sent + self.bytes_received
+    /// What a device has done so far, while clients wrote `user_bytes`.
+    pub fn of(device: &dyn KvDevice, user_bytes: u64) -> HostLink {
+        let traffic = device.traffic();
+        HostLink { bytes_sent: traffic.host_bytes_sent, bytes_received: traffic.host_bytes_received, user_bytes }
     }
 
-    /// The difference to `earlier`.
-    pub fn since(self, earlier: HostLink) -> HostLink {
-        HostLink {
-            bytes_sent: self.bytes_sent - earlier.bytes_sent,
-            bytes_received: self.bytes_received - earlier.bytes_received,
-        }
+    /// Bytes in both directions for each byte that clients wrote; none if they wrote nothing.
+    pub fn per_user_byte(self) -> Option<f64> {
+        (self.user_bytes > 0).then(|| (self.bytes_sent + self.bytes_received) as f64 / self.user_bytes as f64)
     }
 }
 
@@ -260,4 +263,16 @@ pub struct Kind {
     pub buffered_survives_kill: bool,
     /// Opens or creates a store.
     pub open: fn(&Settings) -> Result<Box<dyn Engine>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_of_the_link_count_for_each_byte_of_the_user() {
+        let link = HostLink { bytes_sent: 900, bytes_received: 600, user_bytes: 1000 };
+        assert_eq!(link.per_user_byte(), Some(1.5));
+        assert_eq!(HostLink { user_bytes: 0, ..link }.per_user_byte(), None);
+    }
 }

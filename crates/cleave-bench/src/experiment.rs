@@ -12,7 +12,7 @@ use crate::client::{Bench, Client, Share, Tally};
 use crate::counters::{Counters, Meter, forget_rss_peak, rss_bytes, rss_peak_bytes, space_bytes};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
-use crate::engine::{Engine, Kind};
+use crate::engine::{Engine, HostLink, Kind};
 use crate::failure::{Failure, Result};
 use crate::latency::Latencies;
 use crate::pace::Pace;
@@ -85,7 +85,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let dataset = Dataset::new(&plan.shape, &schedule)?;
     let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
     let loaded = schedule.is_loaded_before().then_some(&schedule.data);
-    let (engine, open_s) = open(&kind, plan, loaded, &dataset, &meter)?;
+    let (engine, open_s, loaded_bytes) = open(&kind, plan, loaded, &dataset, &meter)?;
     let bed = Bed { plan, engine: &*engine, dataset: &dataset, meter: &meter };
     // Outcomes are made of the measurements afterwards, because nothing comes between two phases.
     let measured = (0..).zip(&schedule.phases).map(|(number, phase)| bed.measure(number, phase, schedule.is_flushed));
@@ -94,7 +94,8 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     if plan.shape.verify {
         verify(&*engine, &dataset)?;
     }
-    let user_bytes = measured.iter().map(|measured| measured.work.tally.user_bytes_written).sum();
+    let device = engine.kv_device();
+    let user_bytes: u64 = measured.iter().map(|measured| measured.work.tally.user_bytes_written).sum();
     let kept = match plan.is_to_be_killed(user_bytes) {
         true => Some(engine),
         false => {
@@ -113,13 +114,14 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     }
     if let Some(last) = outcomes.last_mut() {
         last.value_space = value_space;
+        last.host_link = device.map(|device| HostLink::of(&*device, loaded_bytes + user_bytes));
     }
     let outcomes = serde_json::to_string(&outcomes).map_err(Failure::because("cannot make JSON"))?;
     writeln!(out, "{outcomes}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcomes"))?;
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took. Between the load and
+/// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took, and the bytes that were loaded since. Between the load and
 /// the run the store is at rest: it is flushed, settled and opened again, except with `--right-away`.
 fn open(
     kind: &Kind,
@@ -127,7 +129,7 @@ fn open(
     loaded: Option<&Workload>,
     dataset: &Dataset,
     meter: &Meter,
-) -> Result<(Box<dyn Engine>, f64)> {
+) -> Result<(Box<dyn Engine>, f64, u64)> {
     let timed = || {
         let opening = Instant::now();
         let engine = (kind.open)(&plan.settings()?)?;
@@ -135,19 +137,19 @@ fn open(
     };
     let (mut engine, mut open_s) = timed()?;
     if let Some(data) = loaded {
-        load(&*engine, plan, data, dataset, meter)?;
+        let bytes = load(&*engine, plan, data, dataset, meter)?;
         if plan.shape.right_away {
-            return Ok((engine, open_s));
+            return Ok((engine, open_s, bytes));
         }
         rest(engine)?;
         (engine, open_s) = timed()?;
     }
     meter.settle(&plan.dirs)?;
-    Ok((engine, open_s))
+    Ok((engine, open_s, 0))
 }
 
-/// Writes all records once with the clients of the run, and ages the store if requested.
-fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
+/// Writes all records once with the clients of the run, and ages the store if requested. Returns the bytes written.
+fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<u64> {
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = &Plan { shape, ..plan.clone() };
     let bed = Bed { plan, engine, dataset, meter };
@@ -157,12 +159,13 @@ fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, me
         streams: (0, stream),
         title: format!("{} {what}", plan.engine),
     };
-    bed.work(&data.load(), job(dataset.records, STREAMS[0], "load"))?;
+    let mut bytes = bed.work(&data.load(), job(dataset.records, STREAMS[0], "load"))?.tally.user_bytes_written;
     if plan.shape.age > 0 {
         let updates = data.only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
-        bed.work(&updates, job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging"))?;
+        let aging = job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging");
+        bytes += bed.work(&updates, aging)?.tally.user_bytes_written;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Flushes, settles and closes a store between its load and the run. It waits for pending compactions: they are not part of
@@ -336,7 +339,7 @@ fn outcome(
             .waits
             .as_ref()
             .and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
-        host_link: series.host_link,
+        host_link: None,
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),

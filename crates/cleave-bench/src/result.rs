@@ -100,7 +100,7 @@ pub struct Outcome {
     /// report it, or the device is unknown.
     #[serde(default)]
     pub waiting: Option<Waiting>,
-    /// What went over the host's link to a key-value device; none without one.
+    /// What went over the host's link to a key-value device, in all phases; of the last phase alone, and none without a device.
     #[serde(default)]
     pub host_link: Option<HostLink>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
@@ -202,13 +202,6 @@ impl Outcome {
         (self.user_bytes_written > 0).then(|| written as f64 / self.user_bytes_written as f64)
     }
 
-    /// Bytes that went over the host's link to a key-value device, in both directions, for each byte that clients wrote; none
-    /// without such a device.
-    pub fn link_bytes_per_user_byte(&self) -> Option<f64> {
-        let link = self.host_link.filter(|_| self.user_bytes_written > 0)?;
-        Some(link.bytes() as f64 / self.user_bytes_written as f64)
-    }
-
     /// CPU microseconds of an operation.
     pub fn cpu_us_per_operation(&self) -> f64 {
         (self.cpu_user_s + self.cpu_sys_s) * 1e6 / self.operations as f64
@@ -273,16 +266,6 @@ pub mod tests {
         let of = [("read", 2e6), ("scan", 5e5), ("update-background", 9e6)];
         run.latency_by_op = BTreeMap::from(of.map(|(name, max)| (name.to_owned(), latency(max))));
         assert_eq!(run.longest_wait_s(), 2.0);
-    }
-
-    #[test]
-    fn both_directions_of_the_link_count_for_each_byte_of_the_user() {
-        let mut run = outcome("cleave", "kvaccel-a", &[10, 0]);
-        assert_eq!(run.link_bytes_per_user_byte(), None);
-        run.host_link = Some(HostLink { bytes_sent: 900, bytes_received: 600 });
-        assert_eq!(run.link_bytes_per_user_byte(), Some(1.5));
-        run.user_bytes_written = 0;
-        assert_eq!(run.link_bytes_per_user_byte(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Meter, space_bytes, space_of};
-use crate::engine::{Dirs, Engine, HostLink, Memory};
+use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
 use crate::jobs::{self, JobUse};
 use crate::pace::Bursts;
@@ -47,8 +47,6 @@ pub struct Series {
     pub jobs: Vec<JobUse>,
     /// How long writers waited; none if the store does not report it.
     pub waits: Option<WaitSeries>,
-    /// What went over the host's link to a key-value device; none without one.
-    pub host_link: Option<HostLink>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -121,7 +119,7 @@ impl Series {
             waits: engine.waits().map(WaitSeries::start),
             ..Series::default()
         };
-        let (jobs_before, link_before) = (engine.jobs(), engine.host_link());
+        let jobs_before = engine.jobs();
         let (mut counters, mut done_before, mut sampled_at) = (meter.now()?, 0, clock.start);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let (mut progress_at, mut progress) = (Duration::ZERO, 0);
@@ -162,7 +160,6 @@ impl Series {
             }
             if finished {
                 series.jobs = jobs::since(&jobs_before, &engine.jobs());
-                series.host_link = engine.host_link().map(|link| link.since(link_before.unwrap_or_default()));
                 return Ok(series);
             }
             thread::sleep(TICK);

@@ -338,7 +338,7 @@ impl Metric {
             Metric::Waiting => outcome.waiting.as_ref()?.waiting_share.map(|share| share * 100.0),
             Metric::UnusedWhileWaiting => outcome.waiting.as_ref()?.used.map(|used| (1.0 - used) * 100.0),
             Metric::HalfUnusedWhileWaiting => outcome.waiting.as_ref()?.under_half.map(|share| share * 100.0),
-            Metric::LinkAmplification => outcome.link_bytes_per_user_byte(),
+            Metric::LinkAmplification => outcome.host_link?.per_user_byte(),
             Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
             Metric::BusierBand => outcome.busier.map(|band| band.width() * 100.0),
             Metric::FastShare => {
