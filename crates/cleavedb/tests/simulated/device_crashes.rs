@@ -333,7 +333,7 @@ fn a_device_that_a_copy_has_taken_since_the_database_left_it_is_refused() {
             press(&db);
             write(&db, numbers..numbers + 10, &AtomicU64::new(0)).unwrap();
             db.sync().unwrap();
-            // A close would take all logs off the device, and an empty one is for whoever comes.
+            // A close moves all logs off the device, and either copy may take an empty one.
             let crashed = disk.process_crash();
             db.close().unwrap();
             let before = logs_left(&crashed);
