@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::cleave_options::CleaveOptions;
+use crate::pace::Bursts;
 use crate::peak::PeakShare;
 use crate::plan::{Places, Shape};
 use crate::size;
@@ -136,10 +137,10 @@ pub struct Tiers {
     /// Run small sizes, once: 200,000 records, 32 MiB of memory, phases of at most 3 s
     #[arg(long)]
     pub quick: bool,
-    /// The engines of the sets `phases` and `open`, separated by commas
+    /// The engines of the sets `phases`, `open` and `waiting`, separated by commas; `waiting` adds rocksdb-no-slowdown to rocksdb
     #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave,cleave-inline,rocksdb")]
     pub engine: Vec<String>,
-    /// Number of records. Default: 4,000,000 of 24 + 1000 B; for the set `settings` 1,000,000
+    /// Number of records. Default: 4,000,000 of 24 + 1000 B; for the set `settings` 1,000,000, and for `waiting` 500,000 of 4 + 4096 B
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub records: Option<u64>,
     /// The phases of the set `phases`, as in `run`
@@ -149,9 +150,16 @@ pub struct Tiers {
         default_value = "load,update,update-uniform,ycsb-a,ycsb-f,ycsb-b,ycsb-c,ycsb-d,ycsb-e,gets-uniform"
     )]
     pub phases: String,
-    /// End a phase after this time, even if operations are left; the load and the updates are always complete. Default: 15
+    /// End a phase after this time, even if operations are left; the load and the updates are always complete. Default: 15; for
+    /// the set `waiting` three bursts
     #[arg(long, value_name = "S")]
     pub phase_seconds: Option<f64>,
+    /// The bursts of the set `waiting`, ON,OFF in seconds. Default: 20,40
+    #[arg(long, value_name = "ON,OFF")]
+    pub bursts: Option<Bursts>,
+    /// The numbers of background threads of the set `waiting`, separated by commas
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2,4")]
+    pub background_threads: Vec<usize>,
     /// End the updates after --phase-seconds, too, and in the set `open` also the load
     #[arg(long)]
     pub limit_updates: bool,
@@ -167,7 +175,7 @@ pub struct Tiers {
     /// Directories and devices of the stores; the fast tier holds a tenth of the data unless --fast-bytes is given.
     #[command(flatten)]
     pub places: Places,
-    /// Number of repeats; medians are printed. Default: 3
+    /// Number of repeats; medians are printed. Default: 3; for the set `waiting` 1
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub repeat: Option<u64>,
     /// Write all results as JSON, one object per engine and phase or workload, with the figures of each repeat
@@ -185,6 +193,9 @@ pub enum TierSet {
     /// Loads and updates of CleaveDB with scheduling `auto`, with the static default, and with 16 static settings (IMTN and
     /// DFTS): on two tiers, on the slow one with values in tables, and on the slow one with values of 100 B
     Settings,
+    /// Bursts of writes (`kvaccel-a`) at three times the rate that each engine sustains in a closed loop of the same length, with each
+    /// number of background threads: how much of the slow device is unused while writers wait
+    Waiting,
 }
 
 /// `cleave-bench paper`.

@@ -1,5 +1,5 @@
 //! The tables below the main one, printed by `paper` and with `--detail`: latencies of each kind of operation, processors
-//! and devices, space in each directory, memory, and the settings of CleaveDB's scheduler and what its jobs used.
+//! and devices, what was unused while writers waited, space in each directory, memory, and the settings of CleaveDB's scheduler and what its jobs used.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ struct Table {
     rows: fn(&Outcome) -> Vec<Vec<String>>,
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 10] = [
     Table {
         title: "Latency by kind of operation",
         columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
@@ -35,6 +35,27 @@ const TABLES: [Table; 8] = [
         title: "Utilisation over complete seconds; busier: per second the larger of processors and busiest device",
         columns: &["resource", "mean %", "p5 %", "p95 %", "read", "written"],
         rows: resources,
+    },
+    Table {
+        title: "While writers waited for background work; waiting: seconds in which they did, in percent of those with load; used: the \
+                mean share of the device's capacity in these seconds, and below: the share of these seconds that used less",
+        columns: &[
+            "device",
+            "capacity",
+            "waiting s",
+            "waiting %",
+            "used %",
+            "busy %",
+            "a second",
+            "below 50%",
+            "below 10%",
+        ],
+        rows: waiting,
+    },
+    Table {
+        title: "Host link of the key-value device, from the open to the close; B/B: both directions for each byte of the user",
+        columns: &["sent", "received", "B/B"],
+        rows: host_link,
     },
     Table { title: "Space by directory", columns: &["directory", "at the end", "peak"], rows: directories },
     Table {
@@ -113,6 +134,19 @@ fn resources(outcome: &Outcome) -> Vec<Vec<String>> {
     }
     add("busier".to_owned(), of(outcome.busier), none());
     rows
+}
+
+fn waiting(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(waiting) = &outcome.waiting else { return Vec::new() };
+    let names = [waiting.device.clone(), waiting.capacity_of.words().to_owned(), waiting.waiting_seconds.to_string()];
+    let [share, used, busy, bytes, half, tenth] = waiting.cells();
+    vec![names.into_iter().chain([share, used, busy, bytes, half, tenth]).collect()]
+}
+
+fn host_link(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(link) = outcome.host_link else { return Vec::new() };
+    let ratio = link.per_user_byte().map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    vec![vec![size::human(link.bytes_sent), size::human(link.bytes_received), ratio]]
 }
 
 fn directories(outcome: &Outcome) -> Vec<Vec<String>> {

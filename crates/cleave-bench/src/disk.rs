@@ -1,4 +1,4 @@
-//! Counters of the block devices of a run's directories, from /proc/diskstats: busy time and bytes, of all processes. Read
+//! Counters of the block devices of a run's directories, from /proc/diskstats: busy time, bytes and operations, of all processes. Read
 //! by the meter in `counters.rs`.
 //!
 //! The kernel counts a request to a loop device again for the device that carries its image. If both are devices of the
@@ -43,6 +43,10 @@ pub struct DiskCounters {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
+    /// Reads completed, after the kernel has merged neighbouring ones.
+    pub reads: u64,
+    /// Writes completed, likewise.
+    pub writes: u64,
     /// Time with at least one request in flight.
     pub busy: Duration,
 }
@@ -92,8 +96,8 @@ impl Disks {
         lowest.fold((0, 0), |(read, written), (_, one)| (read + one.bytes_read, written + one.bytes_written))
     }
 
-    /// What each device did between two readings: its busy time, and its bytes without those of the loop devices that it
-    /// carries. The difference is exact if a loop device has direct I/O; otherwise the page cache delays its writes.
+    /// What each device did between two readings: its busy time, and its bytes and operations without those of the
+    /// loop devices that it carries. The difference is exact if a loop device has direct I/O; otherwise the page cache delays its writes.
     pub fn between(&self, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskCounters> {
         let all: Vec<DiskCounters> = before.iter().zip(after).map(|(before, after)| after.since(before)).collect();
         let mut own = all.clone();
@@ -101,6 +105,8 @@ impl Disks {
             if let Some(carrier) = disk.carrier {
                 own[carrier].bytes_read = own[carrier].bytes_read.saturating_sub(used.bytes_read);
                 own[carrier].bytes_written = own[carrier].bytes_written.saturating_sub(used.bytes_written);
+                own[carrier].reads = own[carrier].reads.saturating_sub(used.reads);
+                own[carrier].writes = own[carrier].writes.saturating_sub(used.writes);
             }
         }
         own
@@ -133,6 +139,8 @@ impl DiskCounters {
         DiskCounters {
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
+            reads: self.reads.saturating_sub(earlier.reads),
+            writes: self.writes.saturating_sub(earlier.writes),
             busy: self.busy.saturating_sub(earlier.busy),
         }
     }
@@ -181,6 +189,8 @@ fn counters(stats: &str, number: (u32, u32)) -> Option<DiskCounters> {
     Some(DiskCounters {
         bytes_read: field(5)? * SECTOR_BYTES,
         bytes_written: field(9)? * SECTOR_BYTES,
+        reads: field(3)?,
+        writes: field(7)?,
         busy: Duration::from_millis(field(12)?),
     })
 }
@@ -206,6 +216,7 @@ mod tests {
     fn counters_are_those_of_the_requested_device() {
         let vda = counters(STATS, (254, 0)).unwrap();
         assert_eq!((vda.bytes_read, vda.bytes_written), (3000 * 512, 5000 * 512));
+        assert_eq!((vda.reads, vda.writes), (1126, 823));
         assert_eq!(vda.busy, Duration::from_millis(2500));
         assert_eq!(counters(STATS, (7, 0)), Some(DiskCounters::default()));
         assert_eq!(counters(STATS, (254, 1)), None);
@@ -218,7 +229,7 @@ mod tests {
     }
 
     fn counted(bytes_read: u64, bytes_written: u64, ms: u64) -> DiskCounters {
-        DiskCounters { bytes_read, bytes_written, busy: Duration::from_millis(ms) }
+        DiskCounters { bytes_read, bytes_written, busy: Duration::from_millis(ms), ..DiskCounters::default() }
     }
 
     #[test]

@@ -5,14 +5,17 @@
 //! CleaveDB's `patches` operator.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use cleavedb::KvDevice;
 use serde::{Deserialize, Serialize};
 
 use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
 use crate::jobs::JobUse;
 use crate::tuning::Sample;
+use crate::waiting::WriterWaits;
 
 /// CleaveDB's name on the command line: the engine that the others are compared with.
 pub const OURS: &str = "cleave";
@@ -20,6 +23,9 @@ pub const OURS: &str = "cleave";
 pub const INLINE: &str = "cleave-inline";
 /// CleaveDB with a hash keyspace, which has no scans.
 pub const HASHED: &str = "cleave-hash";
+
+/// RocksDB that stops writers and never slows them down.
+pub const NO_SLOWDOWN: &str = "rocksdb-no-slowdown";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -148,6 +154,16 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// How long writers have waited for background work since it was opened, in a store that reports it.
+    fn waits(&self) -> Option<WriterWaits> {
+        None
+    }
+
+    /// Its key-value device, in a store with one.
+    fn kv_device(&self) -> Option<Arc<dyn KvDevice>> {
+        None
+    }
+
     /// What its background jobs have used since it was opened, by kind, in a store that reports it.
     fn jobs(&self) -> Vec<JobUse> {
         Vec::new()
@@ -173,6 +189,31 @@ impl Memory {
             unflushed_bytes: self.unflushed_bytes.max(other.unflushed_bytes),
             cache_bytes: self.cache_bytes.max(other.cache_bytes),
         }
+    }
+}
+
+/// What went over the host's link to a key-value device, from the last open of the store to its close, which brings all of it back.
+/// The names of the fields are a stable public format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostLink {
+    /// Bytes of keys and values that the host sent.
+    pub bytes_sent: u64,
+    /// Bytes that it received.
+    pub bytes_received: u64,
+    /// Bytes of keys, values and operands that clients wrote meanwhile, a load right before the phases included.
+    pub user_bytes: u64,
+}
+
+impl HostLink {
+    /// What a device has done so far, while clients wrote `user_bytes`.
+    pub fn of(device: &dyn KvDevice, user_bytes: u64) -> HostLink {
+        let traffic = device.traffic();
+        HostLink { bytes_sent: traffic.host_bytes_sent, bytes_received: traffic.host_bytes_received, user_bytes }
+    }
+
+    /// Bytes in both directions for each byte that clients wrote; none if they wrote nothing.
+    pub fn per_user_byte(self) -> Option<f64> {
+        (self.user_bytes > 0).then(|| (self.bytes_sent + self.bytes_received) as f64 / self.user_bytes as f64)
     }
 }
 
@@ -222,4 +263,16 @@ pub struct Kind {
     pub buffered_survives_kill: bool,
     /// Opens or creates a store.
     pub open: fn(&Settings) -> Result<Box<dyn Engine>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_of_the_link_count_for_each_byte_of_the_user() {
+        let link = HostLink { bytes_sent: 900, bytes_received: 600, user_bytes: 1000 };
+        assert_eq!(link.per_user_byte(), Some(1.5));
+        assert_eq!(HostLink { user_bytes: 0, ..link }.per_user_byte(), None);
+    }
 }

@@ -12,7 +12,7 @@ use crate::client::{Bench, Client, Share, Tally};
 use crate::counters::{Counters, Meter, forget_rss_peak, rss_bytes, rss_peak_bytes, space_bytes};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
-use crate::engine::{Engine, Kind};
+use crate::engine::{Engine, HostLink, Kind};
 use crate::failure::{Failure, Result};
 use crate::latency::Latencies;
 use crate::pace::Pace;
@@ -22,8 +22,9 @@ use crate::result::{BACKGROUND, Outcome};
 use crate::rng;
 use crate::series::{self, Clock, Series, Spread};
 use crate::usage::{Band, DeviceUse, DirectoryUse};
+use crate::waiting::Waiting;
 use crate::workload::{Operation, Workload};
-use crate::{engines, machine, recovery, usage};
+use crate::{device, engines, machine, recovery, usage};
 
 /// Random streams of the load, the clients, the background client, and the updates that age the store.
 const STREAMS: [u64; 4] = [0x10AD << 32, 0xC11E << 32, 0xBACC << 32, 0xA6E5 << 32];
@@ -84,7 +85,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let dataset = Dataset::new(&plan.shape, &schedule)?;
     let meter = Meter::new(&plan.dirs, plan.places.own_device)?;
     let loaded = schedule.is_loaded_before().then_some(&schedule.data);
-    let (engine, open_s) = open(&kind, plan, loaded, &dataset, &meter)?;
+    let (engine, open_s, loaded_bytes) = open(&kind, plan, loaded, &dataset, &meter)?;
     let bed = Bed { plan, engine: &*engine, dataset: &dataset, meter: &meter };
     // Outcomes are made of the measurements afterwards, because nothing comes between two phases.
     let measured = (0..).zip(&schedule.phases).map(|(number, phase)| bed.measure(number, phase, schedule.is_flushed));
@@ -93,7 +94,8 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     if plan.shape.verify {
         verify(&*engine, &dataset)?;
     }
-    let user_bytes = measured.iter().map(|measured| measured.work.tally.user_bytes_written).sum();
+    let device = engine.kv_device();
+    let user_bytes: u64 = measured.iter().map(|measured| measured.work.tally.user_bytes_written).sum();
     let kept = match plan.is_to_be_killed(user_bytes) {
         true => Some(engine),
         false => {
@@ -112,13 +114,14 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     }
     if let Some(last) = outcomes.last_mut() {
         last.value_space = value_space;
+        last.host_link = device.map(|device| HostLink::of(&*device, loaded_bytes + user_bytes));
     }
     let outcomes = serde_json::to_string(&outcomes).map_err(Failure::because("cannot make JSON"))?;
     writeln!(out, "{outcomes}").and_then(|()| out.flush()).map_err(Failure::because("cannot write the outcomes"))?;
     kept.map_or(Ok(()), |engine| recovery::write_until_killed(&*engine, plan))
 }
 
-/// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took. Between the load and
+/// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took, and the bytes that were loaded since. Between the load and
 /// the run the store is at rest: it is flushed, settled and opened again, except with `--right-away`.
 fn open(
     kind: &Kind,
@@ -126,7 +129,7 @@ fn open(
     loaded: Option<&Workload>,
     dataset: &Dataset,
     meter: &Meter,
-) -> Result<(Box<dyn Engine>, f64)> {
+) -> Result<(Box<dyn Engine>, f64, u64)> {
     let timed = || {
         let opening = Instant::now();
         let engine = (kind.open)(&plan.settings()?)?;
@@ -134,19 +137,19 @@ fn open(
     };
     let (mut engine, mut open_s) = timed()?;
     if let Some(data) = loaded {
-        load(&*engine, plan, data, dataset, meter)?;
+        let bytes = load(&*engine, plan, data, dataset, meter)?;
         if plan.shape.right_away {
-            return Ok((engine, open_s));
+            return Ok((engine, open_s, bytes));
         }
         rest(engine)?;
         (engine, open_s) = timed()?;
     }
     meter.settle(&plan.dirs)?;
-    Ok((engine, open_s))
+    Ok((engine, open_s, 0))
 }
 
-/// Writes all records once with the clients of the run, and ages the store if requested.
-fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<()> {
+/// Writes all records once with the clients of the run, and ages the store if requested. Returns the bytes written.
+fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, meter: &Meter) -> Result<u64> {
     let shape = Shape { rate: None, ..plan.shape.clone() };
     let plan = &Plan { shape, ..plan.clone() };
     let bed = Bed { plan, engine, dataset, meter };
@@ -156,12 +159,13 @@ fn load(engine: &dyn Engine, plan: &Plan, data: &Workload, dataset: &Dataset, me
         streams: (0, stream),
         title: format!("{} {what}", plan.engine),
     };
-    bed.work(&data.load(), job(dataset.records, STREAMS[0], "load"))?;
+    let mut bytes = bed.work(&data.load(), job(dataset.records, STREAMS[0], "load"))?.tally.user_bytes_written;
     if plan.shape.age > 0 {
         let updates = data.only(Operation::Update, plan.shape.distribution.unwrap_or(Distribution::YCSB));
-        bed.work(&updates, job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging"))?;
+        let aging = job(dataset.records.saturating_mul(plan.shape.age), STREAMS[3], "aging");
+        bytes += bed.work(&updates, aging)?.tally.user_bytes_written;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Flushes, settles and closes a store between its load and the run. It waits for pending compactions: they are not part of
@@ -246,7 +250,9 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let series = Series::watch(Clock { start, bursts }, &plan.dirs, meter, engine, &bar, done, is_finished);
+            let writers = shape.threads + u64::from(workload.background.is_some());
+            let clock = Clock { start, bursts, writers };
+            let series = Series::watch(clock, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);
             bar.finish_and_clear();
             let panicked = |_| Failure::new("a client panicked");
@@ -297,6 +303,7 @@ fn outcome(
     let busier = usage::busier(&series.cpu_utilisation, &devices);
     let (space_bytes, space_per_second) = (measured.space_bytes.iter().sum(), series.space_bytes());
     let directories = directories(series, &measured.space_bytes);
+    let limits = device::limits_of(plan.dirs.slow.as_ref().unwrap_or(&plan.dirs.main))?;
     Ok(Outcome {
         engine: plan.engine.clone(),
         version: kind.version.to_owned(),
@@ -328,6 +335,11 @@ fn outcome(
         busier_per_second: busier,
         tuning: series.tuning.clone(),
         jobs: series.jobs.clone(),
+        waiting: series
+            .waits
+            .as_ref()
+            .and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
+        host_link: None,
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),
         counted_by: meter.counted_by().to_owned(),

@@ -46,6 +46,11 @@ impl Bursts {
         Duration::from_secs_f64(periods * self.on_s + (elapsed_s - periods * period_s).min(self.on_s))
     }
 
+    /// The length of one burst with its pause.
+    pub fn period(self) -> Duration {
+        Duration::from_secs_f64(self.on_s + self.off_s)
+    }
+
     /// Whether the load is on in all of the second that follows the first `second` ones.
     pub fn is_on_in(self, second: usize) -> bool {
         let at = |seconds: usize| self.on_in(Duration::from_secs(seconds as u64)).as_secs_f64();
@@ -155,6 +160,7 @@ mod tests {
         let pace = Pace::new(start, 10.0, 1, 0, 1).only_in(Some(bursts));
         let due = |number| (pace.due(number) - start).as_secs_f64();
         assert!((due(19) - 1.9).abs() < 1e-6 && (due(20) - 5.0).abs() < 1e-6 && (due(41) - 10.1).abs() < 1e-6);
+        assert_eq!(bursts.period(), Duration::from_secs(5));
         let on = |seconds| bursts.on_in(Duration::from_secs_f64(seconds)).as_secs_f64();
         let expected = [(1.5, 1.5), (4.9, 2.0), (5.5, 2.5), (10.0, 4.0)];
         assert!(expected.iter().all(|(elapsed, expected)| (on(*elapsed) - expected).abs() < 1e-6));

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Durability, Memory, ValueSpace};
+use crate::engine::{Durability, HostLink, Memory, ValueSpace};
 use crate::jobs::JobUse;
 use crate::latency::Summary;
 use crate::pace::Bursts;
 use crate::series::Spread;
 use crate::tuning::Tuning;
 use crate::usage::{Band, DeviceUse, DirectoryUse};
+use crate::waiting::Waiting;
 
 /// Ratios of results this close to 1 are no difference, because repeats of a run vary by as much.
 pub const EVEN: f64 = 1.05;
@@ -95,6 +96,13 @@ pub struct Outcome {
     /// What the store's background jobs used, by kind; empty if it does not report it.
     #[serde(default)]
     pub jobs: Vec<JobUse>,
+    /// How long writers waited for background work, and how much of the slow device was used meanwhile; none if the store does not
+    /// report it, or the device is unknown.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// What went over the host's link to a key-value device, in all phases; of the last phase alone, and none without a device.
+    #[serde(default)]
+    pub host_link: Option<HostLink>,
     /// The spread of the fraction of all processors that the process used, over complete seconds; none if there are none.
     #[serde(default)]
     pub cpu_utilisation: Option<Spread>,

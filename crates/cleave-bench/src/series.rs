@@ -13,6 +13,7 @@ use crate::jobs::{self, JobUse};
 use crate::pace::Bursts;
 use crate::tuning::Tuning;
 use crate::usage::{DeviceUse, DirectoryUse};
+use crate::waiting::WaitSeries;
 
 /// The sampling interval of progress, which is also the precision of the longest stall.
 const TICK: Duration = Duration::from_millis(10);
@@ -44,6 +45,8 @@ pub struct Series {
     pub tuning: Option<Tuning>,
     /// What the store's background jobs used, by kind; empty if it does not report it.
     pub jobs: Vec<JobUse>,
+    /// How long writers waited; none if the store does not report it.
+    pub waits: Option<WaitSeries>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -55,6 +58,8 @@ pub struct Clock {
     pub start: Instant,
     /// When the load is on; none: always.
     pub bursts: Option<Bursts>,
+    /// The clients, the background client included.
+    pub writers: u64,
 }
 
 impl Clock {
@@ -111,6 +116,7 @@ impl Series {
             devices: meter.disks().iter().map(DeviceUse::of).collect(),
             bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
+            waits: engine.waits().map(WaitSeries::start),
             ..Series::default()
         };
         let jobs_before = engine.jobs();
@@ -140,6 +146,9 @@ impl Series {
                 }
                 if let Some((tuning, sample)) = series.tuning.as_mut().zip(engine.scheduling()) {
                     tuning.push(sample);
+                }
+                if let Some((waits, now)) = series.waits.as_mut().zip(engine.waits()) {
+                    waits.push(now, elapsed, clock.writers);
                 }
                 let cpu_s = used.cpu_user_s + used.cpu_sys_s;
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));

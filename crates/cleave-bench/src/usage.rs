@@ -23,6 +23,12 @@ pub struct DeviceUse {
     pub bytes_read_per_second: Vec<u64>,
     /// Bytes written in each second, without those for the loop devices that it carries.
     pub bytes_written_per_second: Vec<u64>,
+    /// Reads completed in each second, likewise.
+    #[serde(default)]
+    pub reads_per_second: Vec<u64>,
+    /// Writes completed in each second, likewise.
+    #[serde(default)]
+    pub writes_per_second: Vec<u64>,
     /// `busy_per_second` over complete seconds; none if there are none.
     pub busy: Option<Band>,
 }
@@ -64,6 +70,8 @@ impl DeviceUse {
         self.busy_per_second.push(busy.min(1.0));
         self.bytes_read_per_second.push(used.bytes_read);
         self.bytes_written_per_second.push(used.bytes_written);
+        self.reads_per_second.push(used.reads);
+        self.writes_per_second.push(used.writes);
     }
 
     /// Its name in tables: `slow (loop0)`, or `fast (vda, busy with slow too)`.
@@ -154,13 +162,19 @@ mod tests {
 
     #[test]
     fn a_device_is_busy_for_at_most_all_of_a_second() {
-        let used =
-            |ms, bytes| DiskCounters { busy: Duration::from_millis(ms), bytes_read: bytes, bytes_written: 2 * bytes };
+        let used = |ms, bytes| DiskCounters {
+            busy: Duration::from_millis(ms),
+            bytes_read: bytes,
+            bytes_written: 2 * bytes,
+            reads: 1,
+            writes: 3,
+        };
         let mut device = DeviceUse::default();
         device.push(&used(250, 4), Duration::from_secs(1));
         device.push(&used(1500, 0), Duration::from_secs(1));
         assert_eq!(device.busy_per_second, [0.25, 1.0]);
         assert_eq!((device.bytes_read_per_second, device.bytes_written_per_second), (vec![4, 0], vec![8, 0]));
+        assert_eq!((device.reads_per_second, device.writes_per_second), (vec![1, 1], vec![3, 3]));
     }
 
     #[test]

@@ -175,14 +175,18 @@ fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
 }
 
 #[test]
-fn kvaccel_measures_the_bypass_against_pacing_and_names_what_is_missing() {
+fn kvaccel_measures_the_bypass_against_pacing_and_the_traffic_of_the_device() {
     let (out, results) = paper(&["kvaccel", "--engine", "cleave", "--scale", "0.002"]);
-    assert!(out.contains("waits for a measure of the device"), "{out}");
     let claims = claims(&results);
     let of = |name: &str| claims.iter().find(|claim| claim["experiment"] == name).unwrap();
     assert!(of("A, throughput against our own pacing")["measured"].as_f64().is_some(), "{out}");
     assert!(of("B, emulated device, eager against lazy rollback")["measured"].as_f64().is_some(), "{out}");
-    assert!(of("idle bandwidth in a stall")["measured"].is_null());
+    let link = of("A, emulated device, host link for each byte of the user, eager against lazy");
+    assert_eq!((&link["unit"], link["figures"].as_array().unwrap().len()), (&"B/B".into(), 2), "{link}");
+    // Without RocksDB there is nothing to compare with; our own figure is there if writers waited.
+    let idle = of("idle bandwidth in a stall");
+    assert!(idle["measured"].is_null() && idle["waits_for"].is_string() && idle["workload"] == "kvaccel-a", "{idle}");
+    assert!(out.contains("Host link of the key-value device"), "{out}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_page_loads_with_its_charts_in_light_and_dark() {
             assert!(charts >= 2, "{chart}, once for each workload, and for those of the paper: {charts}");
         }
         assert!(loaded.dom.contains("cleave: peak"), "space at its peak");
-        assert!(loaded.dom.contains("waits for a measure of the device") && loaded.dom.contains("How to reproduce"));
+        assert!(loaded.dom.contains("idle bandwidth in a stall") && loaded.dom.contains("How to reproduce"));
     }
 }
 

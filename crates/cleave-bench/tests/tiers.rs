@@ -67,6 +67,31 @@ fn the_tuner_is_compared_with_static_settings() {
 }
 
 #[test]
+fn bursts_show_what_is_unused_while_writers_wait() {
+    let mut wanted = compared();
+    let bursts = ["--sets", "waiting", "--bursts", "1,0.5", "--phase-seconds", "2.5", "--background-threads", "1,2"];
+    let (out, outcomes) = tiers(&[&bursts[..], &["--engine", &wanted.join(",")]].concat());
+    if wanted.iter().any(|name| name == "rocksdb") {
+        wanted.push("rocksdb-no-slowdown".to_owned());
+    }
+    assert_eq!(outcomes.len(), wanted.len() * 2);
+    for title in ["values", "capacity", "waiting %", "used %", "below 50%", "below 10%"] {
+        assert!(out.contains(title), "{title} is missing in\n{out}");
+    }
+    for outcome in &outcomes {
+        assert_eq!(outcome["settings"]["peak"]["percent"], 300.0, "{outcome}");
+        // A file system in memory has no device.
+        if !outcome["devices"].as_array().unwrap().is_empty() {
+            let waiting = &outcome["waiting"];
+            let seconds = outcome["per_second"].as_array().unwrap().len();
+            assert_eq!(waiting["waited_s_per_second"].as_array().unwrap().len(), seconds, "{outcome}");
+            assert_eq!(waiting["used_per_second"].as_array().unwrap().len(), seconds, "{outcome}");
+            assert_eq!(waiting["capacity_of"], "highest-second");
+        }
+    }
+}
+
+#[test]
 fn wrong_options_are_refused_in_a_sentence() {
     refuse(&["tiers", "--sets", "nothing"], "invalid value");
     refuse(&["tiers", "--slow", "slow", "--bandwidth", "1M"], "cannot be used with");

@@ -3,7 +3,7 @@
 //!
 //! A state file beside the mount point is written before anything is created, and `down` removes whatever exists of its
 //! content. So after a failed step, a kill or a reboot, `down` can remove everything. Runs find the state file and enter the
-//! cgroup (`main.rs` calls `cgroup_of`).
+//! cgroup (`main.rs` calls `cgroup_of`), and compare what they used with the limits (`limits_of`).
 
 mod throttle;
 mod volume;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::throttle::Limits;
+pub use self::throttle::Limits;
 use self::volume::Volume;
 use crate::args::{Device, DeviceUp};
 use crate::failure::{Failure, Result};
@@ -140,10 +140,23 @@ fn remove(state: &State, note: &Path) -> Result<()> {
 /// # Errors
 /// If the state file cannot be read.
 pub fn cgroup_of(place: &Path) -> Result<Option<PathBuf>> {
+    Ok(state_of(place)?.map(|state| state.cgroup))
+}
+
+/// The limits of the device of `place`, if it is on such a device.
+///
+/// # Errors
+/// If the state file cannot be read.
+pub fn limits_of(place: &Path) -> Result<Option<Limits>> {
+    Ok(state_of(place)?.map(|state| state.limits))
+}
+
+/// The state file of the device that `place` is on.
+fn state_of(place: &Path) -> Result<Option<State>> {
     let place = volume::absolute(place)?;
     for above in place.ancestors().filter(|above| above.file_name().is_some()) {
         if let Some(state) = read(&note(above)?)? {
-            return Ok(Some(state.cgroup));
+            return Ok(Some(state));
         }
     }
     Ok(None)
@@ -193,10 +206,12 @@ mod tests {
         assert_eq!(cgroup_of(&slow.join("run/store")).unwrap(), None);
 
         let volume = Volume::new(slow.clone(), slow.with_extension("img"));
-        let state = State { volume, limits: Limits::default(), cgroup: "/cgroup/of/it".into() };
+        let limits = Limits { read_iops: Some(20), ..Limits::default() };
+        let state = State { volume, limits, cgroup: "/cgroup/of/it".into() };
         write(&note(&slow).unwrap(), &state).unwrap();
         assert_eq!(cgroup_of(&slow.join("run/store")).unwrap(), Some(state.cgroup.clone()));
         assert_eq!(cgroup_of(&slow).unwrap(), Some(state.cgroup));
+        assert_eq!(limits_of(&slow.join("run/store")).unwrap(), Some(state.limits));
         assert_eq!(cgroup_of(dir.path()).unwrap(), None);
 
         fs::write(note(&slow).unwrap(), "{").unwrap();

@@ -18,12 +18,16 @@ const NAME: &str = "cleave-bench";
 const FILES: [&str; 4] = ["read_bps_device", "write_bps_device", "read_iops_device", "write_iops_device"];
 
 /// Limits per second, in bytes and in operations. None: unlimited.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    read_bandwidth: Option<u64>,
-    write_bandwidth: Option<u64>,
-    read_iops: Option<u64>,
-    write_iops: Option<u64>,
+    /// Bytes read.
+    pub read_bandwidth: Option<u64>,
+    /// Bytes written.
+    pub write_bandwidth: Option<u64>,
+    /// Reads.
+    pub read_iops: Option<u64>,
+    /// Writes.
+    pub write_iops: Option<u64>,
 }
 
 impl Limits {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::{
-    Db, DecisionStats, JobKindStats, Keyspace, KeyspaceKind, KeyspaceOptions, Options, SettingStats, WriteBatch,
-    testing,
+    Db, DecisionStats, JobKindStats, Keyspace, KeyspaceKind, KeyspaceOptions, KvDevice, Options, SettingStats,
+    WriteBatch, testing,
 };
 
 use crate::cleave_options::CleaveOptions;
@@ -16,6 +16,7 @@ use crate::engine::{
 use crate::failure::{Failure, Result};
 use crate::jobs::JobUse;
 use crate::tuning::{Decision, Sample, Setting};
+use crate::waiting::WriterWaits;
 
 /// `cleave`.
 pub const CLEAVE: Kind = Kind {
@@ -64,6 +65,7 @@ struct Cleave {
     keyspace: Keyspace,
     /// Directory of tables and value segments.
     slow: PathBuf,
+    device: Option<Arc<dyn KvDevice>>,
 }
 
 fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
@@ -94,11 +96,12 @@ fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
             options = options.fast_bytes(bytes);
         }
     }
-    let mut storage = None;
+    let (mut storage, mut device) = (None, None);
     if let Some(own) = &settings.cleave {
         (options, storage) = own.apply(options);
-        if let Some(device) = own.device(&settings.dirs.main).map_err(failed)? {
-            options = options.kv_device(device);
+        device = own.device(&settings.dirs.main).map_err(failed)?;
+        if let Some(device) = &device {
+            options = options.kv_device(device.clone());
         }
     }
     if shape == Shape::Inline {
@@ -121,7 +124,7 @@ fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
         db.create_keyspace(KEYSPACE, options.merge_operator("patches"))
     };
     let slow = settings.dirs.slow.as_ref().unwrap_or(&settings.dirs.main).clone();
-    Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db, slow }))
+    Ok(Box::new(Cleave { keyspace: keyspace.map_err(failed)?, db, slow, device }))
 }
 
 fn notes_of(settings: &Settings) -> Vec<&'static str> {
@@ -230,6 +233,15 @@ impl Engine for Cleave {
             flush_queue: stats.flush_queue,
             decisions: stats.decisions.iter().map(decision).collect(),
         })
+    }
+
+    fn waits(&self) -> Option<WriterWaits> {
+        let stats = self.db.stats();
+        Some(WriterWaits { waited: stats.paced_time + stats.stall_time, limit: stats.pace_bytes_per_second })
+    }
+
+    fn kv_device(&self) -> Option<Arc<dyn KvDevice>> {
+        self.device.clone()
     }
 
     fn jobs(&self) -> Vec<JobUse> {

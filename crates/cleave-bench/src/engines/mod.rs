@@ -15,7 +15,7 @@ mod get_put;
 #[cfg(any(feature = "fjall", feature = "redb", feature = "lmdb"))]
 mod one_place;
 
-use crate::engine::Kind;
+use crate::engine::{Kind, NO_SLOWDOWN};
 use crate::failure::{Failure, Result};
 
 /// All engines, CleaveDB first.
@@ -26,6 +26,8 @@ pub fn all() -> Vec<Kind> {
         cleave::CLEAVE_HASH,
         #[cfg(feature = "rocksdb")]
         rocksdb::ROCKSDB,
+        #[cfg(feature = "rocksdb")]
+        rocksdb::ROCKSDB_NO_SLOWDOWN,
         #[cfg(feature = "rocksdb")]
         rocksdb::BLOBDB,
         #[cfg(feature = "fjall")]
@@ -54,7 +56,7 @@ pub fn find(name: &str) -> Result<Kind> {
 /// The cargo feature of the engine called `name`; none if it needs none or does not exist.
 pub fn feature(name: &str) -> Option<&'static str> {
     match name {
-        "rocksdb" | "blobdb" => Some("rocksdb"),
+        "rocksdb" | NO_SLOWDOWN | "blobdb" => Some("rocksdb"),
         "fjall" | "fjall-kv" => Some("fjall"),
         "redb" => Some("redb"),
         "lmdb" => Some("lmdb"),

@@ -1,16 +1,19 @@
 //! RocksDB, with and without blob files. Memtables are charged to the block cache, so that both together are within the
 //! memory budget; index and filter blocks are in the cache too.
 
+use std::time::Duration;
+
 use cleavedb::MergeOperator;
 use cleavedb::operators::Patches;
-use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
+use rocksdb::properties::{ACTUAL_DELAYED_WRITE_RATE, CUR_SIZE_ALL_MEM_TABLES, DBSTATS, IS_WRITE_STOPPED};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Error, MergeOperands, Options, ReadOptions,
     WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
-use crate::engine::{Compression, Durability, Engine, Kind, Memory, Merges, Settings};
+use crate::engine::{Compression, Durability, Engine, Kind, Memory, Merges, NO_SLOWDOWN, Settings};
 use crate::failure::{Failure, Result};
+use crate::waiting::WriterWaits;
 
 /// `rocksdb`.
 pub const ROCKSDB: Kind = Kind {
@@ -21,7 +24,19 @@ pub const ROCKSDB: Kind = Kind {
     notes_of: |settings| tiers(settings).collect(),
     direct_io: true,
     buffered_survives_kill: true,
-    open: |settings| open(settings, false),
+    open: |settings| open(settings, Variant::Tables),
+};
+
+/// `rocksdb-no-slowdown`.
+pub const ROCKSDB_NO_SLOWDOWN: Kind = Kind {
+    name: NO_SLOWDOWN,
+    notes: &[
+        "memtables charged to the block cache, up to half of it",
+        "writers are never slowed down, only stopped: level0_slowdown_writes_trigger is the trigger that stops them, and so is the \
+         limit of pending compaction bytes",
+    ],
+    open: |settings| open(settings, Variant::NoSlowdown),
+    ..ROCKSDB
 };
 
 /// `blobdb`.
@@ -40,9 +55,26 @@ pub const BLOBDB: Kind = Kind {
     },
     direct_io: true,
     buffered_survives_kill: true,
-    open: |settings| open(settings, true),
+    open: |settings| open(settings, Variant::Blobs),
 };
 
+/// What differs between the engines of this file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    /// Values in tables.
+    Tables,
+    /// The same, without slowdowns.
+    NoSlowdown,
+    /// Values in blob files.
+    Blobs,
+}
+
+/// RocksDB's default number of files in level 0 that stops writers. Level 0 slows them down at the same number, so never.
+const STOP_TRIGGER: i32 = 36;
+/// RocksDB's default limit of pending compaction bytes, at which it stops writers.
+const PENDING_BYTES_STOP: usize = 256 << 30;
+/// What precedes the total time of stalls in RocksDB's statistics.
+const STALL_LINE: &str = "Cumulative stall:";
 /// Values of at least this size go to blob files.
 const BLOB_BYTES_MIN: u64 = 128;
 /// A scan that passes this many neighbouring tombstones writes a range tombstone for them; off by default. The crate has no
@@ -61,7 +93,7 @@ fn tiers(settings: &Settings) -> impl Iterator<Item = &'static str> + use<> {
     settings.dirs.slow.is_some().then_some(sentence).into_iter()
 }
 
-fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
+fn open(settings: &Settings, variant: Variant) -> Result<Box<dyn Engine>> {
     let cache = Cache::new_lru_cache(settings.memory);
     let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(settings.memory / 2, false, cache.clone());
     let mut table = BlockBasedOptions::default();
@@ -84,7 +116,13 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     options.set_use_direct_io_for_flush_and_compaction(settings.direct);
     options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
     options.set_merge_operator("patches", full_merge, partial_merge);
-    if blobs {
+    if variant == Variant::NoSlowdown {
+        options.set_level_zero_slowdown_writes_trigger(STOP_TRIGGER);
+        options.set_level_zero_stop_writes_trigger(STOP_TRIGGER);
+        options.set_soft_pending_compaction_bytes_limit(PENDING_BYTES_STOP);
+        options.set_hard_pending_compaction_bytes_limit(PENDING_BYTES_STOP);
+    }
+    if variant == Variant::Blobs {
         options.set_enable_blob_files(true);
         options.set_min_blob_size(BLOB_BYTES_MIN);
         options.set_enable_blob_gc(true);
@@ -104,6 +142,15 @@ fn open(settings: &Settings, blobs: bool) -> Result<Box<dyn Engine>> {
     let mut write = WriteOptions::default();
     write.set_sync(settings.durability == Durability::Sync);
     Ok(Box::new(Rocks { db: DB::open(&options, &dirs.main).map_err(failed)?, write, cache, buffers }))
+}
+
+/// The total time of stalls in the statistics `text` of RocksDB, `Cumulative stall: 00:01:05.250 H:M:S, 3.1 percent`.
+fn stalled(text: &str) -> Option<Duration> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(STALL_LINE))?;
+    let mut parts = line.split_whitespace().next()?.split(':').map(str::parse::<f64>);
+    let mut part = || parts.next()?.ok();
+    let (hours, minutes, seconds) = (part()?, part()?, part()?);
+    Duration::try_from_secs_f64(hours * 3600.0 + minutes * 60.0 + seconds).ok()
 }
 
 fn failed(error: Error) -> Failure {
@@ -184,8 +231,45 @@ impl Engine for Rocks {
         Some(Memory { unflushed_bytes, cache_bytes })
     }
 
+    fn waits(&self) -> Option<WriterWaits> {
+        // Costs nothing while nobody asks, unlike its statistics object.
+        let waited = stalled(&self.db.property_value(DBSTATS).ok()??)?;
+        let is_stopped = self.db.property_int_value(IS_WRITE_STOPPED).ok()?? > 0;
+        let rate = self.db.property_int_value(ACTUAL_DELAYED_WRITE_RATE).ok()??;
+        let limit = if is_stopped { Some(0) } else { Some(rate).filter(|rate| *rate > 0) };
+        Some(WriterWaits { waited, limit })
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         self.db.cancel_all_background_work(true);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_stalls_is_read_from_the_statistics() {
+        let text = "** DB Stats **\nUptime(secs): 9.1 total, 1.0 interval\nCumulative stall: 01:02:03.250 H:M:S, 3.1 percent\n\
+                    Interval stall: 00:00:0.100 H:M:S, 1.0 percent\n";
+        assert_eq!(stalled(text), Some(Duration::from_millis(3_723_250)));
+        assert_eq!(stalled("Cumulative stall: soon"), None);
+        assert_eq!(stalled(""), None);
+    }
+
+    #[test]
+    fn a_store_reports_how_long_writers_have_waited() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = {
+            let mut options = Options::default();
+            options.create_if_missing(true);
+            options
+        };
+        let db = DB::open(&options, dir.path()).unwrap();
+        db.put(b"a", b"b").unwrap();
+        let text = db.property_value(DBSTATS).unwrap().unwrap();
+        assert_eq!(stalled(&text), Some(Duration::ZERO), "{text}");
     }
 }

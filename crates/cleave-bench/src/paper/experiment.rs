@@ -268,6 +268,14 @@ pub enum Metric {
     SpacePeakOf(&'static str),
     /// Bytes that the slow device wrote for each byte that clients wrote.
     SlowAmplification,
+    /// Seconds in which writers waited for background work, in percent of those with load.
+    Waiting,
+    /// The unused part of the slow device's capacity in seconds in which writers waited, in percent.
+    UnusedWhileWaiting,
+    /// The seconds in which writers waited and over half of that capacity was unused, in percent of those in which they waited.
+    HalfUnusedWhileWaiting,
+    /// Bytes over the host's link to the key-value device, both directions, for each byte that clients wrote.
+    LinkAmplification,
     /// IMTN: the most runs of a merge.
     MergeRuns,
     /// DFTS: the most bytes of a flush divided by those at the start.
@@ -327,6 +335,10 @@ impl Metric {
                 mebibytes(directory.bytes_peak)
             }
             Metric::SlowAmplification => outcome.slow_bytes_per_user_byte(),
+            Metric::Waiting => outcome.waiting.as_ref()?.waiting_share.map(|share| share * 100.0),
+            Metric::UnusedWhileWaiting => outcome.waiting.as_ref()?.used.map(|used| (1.0 - used) * 100.0),
+            Metric::HalfUnusedWhileWaiting => outcome.waiting.as_ref()?.under_half.map(|share| share * 100.0),
+            Metric::LinkAmplification => outcome.host_link?.per_user_byte(),
             Metric::Busier => outcome.busier.map(|band| band.mean * 100.0),
             Metric::BusierBand => outcome.busier.map(|band| band.width() * 100.0),
             Metric::FastShare => {
@@ -379,6 +391,16 @@ impl Metric {
             Metric::SlowAmplification if !outcome.devices.iter().any(|device| device.directories == "slow") => {
                 Some("needs the slow tier on a device of its own")
             }
+            Metric::Waiting | Metric::UnusedWhileWaiting | Metric::HalfUnusedWhileWaiting
+                if outcome.devices.is_empty() =>
+            {
+                Some("needs a device whose counters the kernel has")
+            }
+            Metric::UnusedWhileWaiting | Metric::HalfUnusedWhileWaiting
+                if outcome.waiting.as_ref().is_some_and(|waiting| waiting.waiting_seconds == 0) =>
+            {
+                Some("needs a slower device: writers did not wait in one of the runs")
+            }
             _ => None,
         }
     }
@@ -390,6 +412,10 @@ impl Metric {
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::MeanOf(_) | Metric::P50Of(_) | Metric::P99Of(_) => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
+            Metric::Waiting => "% of the seconds",
+            Metric::UnusedWhileWaiting => "% unused",
+            Metric::HalfUnusedWhileWaiting => "% of the waiting seconds",
+            Metric::LinkAmplification => "B/B",
             Metric::Disk | Metric::Device(_) | Metric::DeviceBand(_) | Metric::Busier | Metric::BusierBand => "%",
             Metric::LowestOverMean => "% of the mean",
             Metric::StallSeconds => "s",

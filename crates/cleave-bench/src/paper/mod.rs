@@ -21,7 +21,7 @@ use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
 use crate::cgroup::MemoryCgroup;
 use crate::cleave_options::CleaveOptions;
-use crate::engine::{HASHED, INLINE, OURS};
+use crate::engine::{HASHED, INLINE, NO_SLOWDOWN, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -74,9 +74,9 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let paper = definition(args.paper);
     let mut engines = args.engine.clone();
     if engines.is_empty() {
-        // The experiments choose CleaveDB's options.
-        let wanted =
-            |name: &str| paper.engines.map_or(name != INLINE && name != HASHED, |engines| engines.contains(&name));
+        // The experiments choose CleaveDB's options, and compare with RocksDB as it is.
+        let is_usual = |name: &str| ![INLINE, HASHED, NO_SLOWDOWN].contains(&name);
+        let wanted = |name: &str| paper.engines.map_or(is_usual(name), |engines| engines.contains(&name));
         engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;

@@ -1,10 +1,12 @@
 //! `cleave-bench tiers`: sets of runs on a fast and a slow directory. `phases` are those of sustained work, `open` are open
-//! loops at a share of RocksDB's peak, and `settings` compares the tuner with static settings. Every figure is the median of
+//! loops at a share of RocksDB's peak, `settings` compares the tuner with static settings, and
+//! `waiting` looks at the slow device while writers wait. Every figure is the median of
 //! its repeats, and what CleaveDB loses comes first.
 
 pub mod places;
 mod figures;
 mod tuner;
+mod waiting;
 
 use std::io::Write;
 
@@ -102,9 +104,12 @@ pub fn run(args: &args::Tiers, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "machine: {}; commit {}", machine::describe(), machine::COMMIT).map_err(because())?;
     for set in &args.sets {
         let records = sizes.records[usize::from(*set == TierSet::Settings)];
-        let shape = sizes.shape(records);
+        let shape = match set {
+            TierSet::Waiting => waiting::shape(args, &sizes),
+            _ => sizes.shape(records),
+        };
         shape.check()?;
-        let data = records * (shape.key_size.mean() + shape.value_size.mean()) as u64;
+        let data = shape.records * (shape.key_size.mean() + shape.value_size.mean()) as u64;
         let throttle = Throttle { bandwidth: args.bandwidth, iops: args.iops };
         let tiers = Tiers::new(&args.places, data, FAST_PERCENT, throttle)?;
         tiers.notes.iter().try_for_each(|note| writeln!(out, "{note}")).map_err(because())?;
@@ -113,6 +118,7 @@ pub fn run(args: &args::Tiers, out: &mut dyn Write) -> Result<()> {
             TierSet::Phases => results.repeat(&sizes, &sizes.phases(args, &tiers.places), THROUGHPUT, out)?,
             TierSet::Open => results.repeat(&sizes, &sizes.open(args, &tiers.places), LATENCY_P99, out)?,
             TierSet::Settings => tuner::sweep(&sizes, &tiers.places, &results, out)?,
+            TierSet::Waiting => waiting::bursts(&shape, &tiers.places, &results, out)?,
         };
         results.earlier.extend(outcomes);
     }

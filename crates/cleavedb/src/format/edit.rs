@@ -150,6 +150,8 @@ pub struct Edit {
     pub dirs_added: Vec<(DirId, Directory)>,
     /// Directories that have no files any more.
     pub dirs_removed: Vec<DirId>,
+    /// KV devices that were given up without a look at what lies on them: their paths, and the openings that their `OWNER` may have.
+    pub devices_left: Vec<(String, Openings)>,
     /// The directory of the slow tier from now on.
     pub slow_dir: Option<DirId>,
     /// Files that are on storage from now on, each in its directory.
@@ -245,6 +247,7 @@ mod tag {
     pub const UNINDEXED: u64 = 32;
     pub const INDEXES_SAVED: u64 = 33;
     pub const LOG_WHOLE: u64 = 34;
+    pub const DEVICE_LEFT: u64 = 35;
 }
 
 impl Edit {
@@ -297,6 +300,10 @@ impl Edit {
         }
         for dir in &self.dirs_removed {
             put_all(out, [tag::DIR_REMOVED, dir.0]);
+        }
+        for (path, Openings { present, previous }) in &self.devices_left {
+            put_all(out, [tag::DEVICE_LEFT, present.epoch, present.nonce, previous.epoch, previous.nonce]);
+            put_bytes(out, path.as_bytes());
         }
         for (tag, files) in [(tag::FILE_ADDED, &self.files_added), (tag::FILE_MOVED, &self.files_moved)] {
             for FileKey { kind, id, dir } in files {
@@ -450,9 +457,10 @@ impl Edit {
                 let (from, end) = (take_file(bytes, FILE_ID_MAX)?, take_file(bytes, FILE_ID_MAX + 1)?);
                 self.files_reserved.push(Some((from, end)).filter(|_| from < end)?);
             }
-            tag::OPENED => {
-                let mut opening = || Some(Opening { epoch: take(bytes)?, nonce: take(bytes)? });
-                self.openings = Some(Openings { present: opening()?, previous: opening()? });
+            tag::OPENED => self.openings = Some(take_openings(bytes)?),
+            tag::DEVICE_LEFT => {
+                let openings = take_openings(bytes)?;
+                self.devices_left.push((take_text(bytes)?, openings));
             }
             _ => return None,
         }
@@ -478,6 +486,11 @@ fn take_key(bytes: &mut &[u8]) -> Option<FileKey> {
     let kind = FileKind::from_stored(take(bytes)?)?;
     let id = take_file(bytes, FILE_ID_MAX)?;
     Some(FileKey { kind, id, dir: take_dir(bytes)? })
+}
+
+fn take_openings(bytes: &mut &[u8]) -> Option<Openings> {
+    let mut opening = || Some(Opening { epoch: take(bytes)?, nonce: take(bytes)? });
+    Some(Openings { present: opening()?, previous: opening()? })
 }
 
 fn take_dir(bytes: &mut &[u8]) -> Option<DirId> {
@@ -563,6 +576,10 @@ mod tests {
             keyspaces_forgotten: vec![KeyspaceId(2)],
             dirs_added: vec![(DirId(2), Directory { path: "/slow".into(), since: 3 })],
             dirs_removed: vec![DirId(3)],
+            devices_left: vec![(
+                "kv-device:0a".into(),
+                Openings { present: Opening { epoch: 2, nonce: 7 }, previous: Opening { epoch: 1, nonce: u64::MAX } },
+            )],
             slow_dir: Some(DirId(2)),
             files_added: vec![FileKey { kind: FileKind::Segment, id: FileId(12), dir: DirId(2) }],
             files_moved: vec![FileKey { kind: FileKind::Log, id: FileId(11), dir: DirId::HOME }],

@@ -248,3 +248,160 @@ fn an_unused_device_can_be_left_out_and_declared_again() {
         }
     });
 }
+
+fn one_directory(disk: &SimDisk, bypass: Bypass) -> Options {
+    Options::new().background_threads(1).bypass(bypass).kv_device(device_on(disk, CAPACITY))
+}
+
+fn open_in(disk: &SimDisk, path: &str, options: Options) -> Result<Db, Error> {
+    testing::open(Arc::new(disk.clone()), Path::new(path), options, little_room())
+}
+
+/// Files of the device that are logs, and not the owner. The device may be in use.
+fn logs_left(disk: &SimDisk) -> usize {
+    let there = device_on(&disk.process_crash(), CAPACITY);
+    let mut names = Vec::new();
+    there
+        .list(&mut |key| names.extend(Some(key.to_vec()).filter(|key| key[..4] == [0; 4] && key[4..8] != [0; 4])))
+        .unwrap();
+    let is_log =
+        |key: &Vec<u8>| there.retrieve(key).unwrap().is_some_and(|name| name.windows(4).any(|part| part == b".log"));
+    names.iter().filter(|key| is_log(key)).count()
+}
+
+/// A database in one directory of which all logs have left the device, whose last deletions were lost with its power; and the numbers
+/// that it has.
+fn rolled_back_without_the_last_deletions() -> (SimDisk, u64) {
+    let disk = SimDisk::new();
+    disk.set_latency(Path::new("/db"), Duration::from_millis(10));
+    let db = open_in(&disk, "/db", one_directory(&disk, Bypass::Device(Rollback::Lazy))).unwrap();
+    press(&db);
+    write(&db, 0..40, &AtomicU64::new(0)).unwrap();
+    db.sync().unwrap();
+    let image = disk.process_crash();
+    db.close().unwrap();
+    let db = open_in(&image, "/db", one_directory(&image, Bypass::Off)).unwrap();
+    db.wait_for_background().unwrap();
+    assert_eq!(device(&db).logs, 0);
+    let images = (0..100).map(|seed| image.power_loss_of(seed, |path| path == Path::new(DEVICE)));
+    let left = images.into_iter().find(|image| logs_left(image) > 0).expect("a deletion is lost with the power");
+    db.close().unwrap();
+    (left, 40)
+}
+
+/// What was on the device when the database was opened without it is garbage, and no sign of a copy that has used it.
+#[test]
+fn logs_that_a_rollback_left_on_the_device_are_removed_after_an_open_without_it() {
+    in_world(13, || {
+        let (disk, numbers) = rolled_back_without_the_last_deletions();
+        let db = open_in(&disk, "/db", Options::new()).unwrap();
+        assert_eq!(count(&db), numbers);
+        write(&db, numbers..numbers + 10, &AtomicU64::new(0)).unwrap();
+        db.close().unwrap();
+        assert!(logs_left(&disk) > 0);
+        // Reading only changes nothing there.
+        let read_only = one_directory(&disk, Bypass::Off).read_only(true);
+        assert_eq!(count(&open_in(&disk, "/db", read_only).unwrap()), numbers + 10);
+        assert!(logs_left(&disk) > 0);
+        for _ in 0..2 {
+            let db = open_in(&disk, "/db", one_directory(&disk, Bypass::Device(Rollback::Eager))).unwrap();
+            assert_eq!((count(&db), logs_left(&disk)), (numbers + 10, 0));
+            db.close().unwrap();
+        }
+        let db = open_in(&disk, "/db", one_directory(&disk, Bypass::Device(Rollback::Lazy))).unwrap();
+        press(&db);
+        assert_eq!(count(&db), numbers + 10);
+        db.close().unwrap();
+    });
+}
+
+/// Of a database that has left a device and its copy, the first one that is opened with the device has it.
+#[test]
+fn a_device_that_a_copy_has_taken_since_the_database_left_it_is_refused() {
+    in_world(14, || {
+        let (disk, numbers) = rolled_back_without_the_last_deletions();
+        open_in(&disk, "/db", Options::new()).unwrap().close().unwrap();
+        for (path, _) in disk.files().into_iter().filter(|(path, _)| path.starts_with("/db") && !path.ends_with("LOCK"))
+        {
+            let content = disk.read_file(&path).unwrap();
+            disk.write_file(&Path::new("/duplicate").join(path.file_name().unwrap()), &content);
+        }
+        disk.set_latency(Path::new("/duplicate"), Duration::from_millis(10));
+        for [first, second] in [["/db", "/duplicate"], ["/duplicate", "/db"]] {
+            let disk = disk.process_crash();
+            let db = open_in(&disk, first, one_directory(&disk, Bypass::Device(Rollback::Lazy))).unwrap();
+            press(&db);
+            write(&db, numbers..numbers + 10, &AtomicU64::new(0)).unwrap();
+            db.sync().unwrap();
+            // A close moves all logs off the device, and either copy may take an empty one.
+            let crashed = disk.process_crash();
+            db.close().unwrap();
+            let before = logs_left(&crashed);
+            let refused = open_in(&crashed, second, one_directory(&crashed, Bypass::Off)).map(drop);
+            assert!(
+                matches!(&refused, Err(Error::InvalidInput { message }) if message.contains("copy")),
+                "{second} after {first}: {refused:?}"
+            );
+            assert!(before > 0 && logs_left(&crashed) == before);
+            let db = open_in(&crashed, first, one_directory(&crashed, Bypass::Off)).unwrap();
+            assert_eq!(count(&db), numbers + 10);
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Frames that only the ring has find no room on a device that is full: their log moves to a tier. With full tiers, the room that the log
+/// has claimed is used.
+#[test]
+fn frames_of_the_ring_need_no_room_on_a_full_device() {
+    for (seed, tiers_are_full) in [false, true, false].into_iter().enumerate() {
+        in_world(seed as u64, move || {
+            let disk = slow_disk();
+            let db = open_at(&disk, options(&disk, Rollback::Lazy).log_backend(BACKENDS[0]), little_room()).unwrap();
+            press(&db);
+            write(&db, 0..31, &AtomicU64::new(0)).unwrap();
+            for number in 0..12 {
+                db.put(format!("last {number:02}"), value("ring", 700)).unwrap();
+            }
+            let there = device(&db);
+            let image = disk.process_crash();
+            db.close().unwrap();
+            // Half of the device is its key-value side. What is left is enough for the owner, or for the frames too.
+            let room = if tiers_are_full { 60 << 10 } else { 2 << 10 };
+            let small = |image: &SimDisk| device_on(image, 2 * (there.used_bytes + room));
+            let limit = |disk: &SimDisk, room: Option<u64>| {
+                for dir in ["/slow", "/db"].map(Path::new) {
+                    disk.set_directory_capacity(dir, room.map(|room| disk.used_in(dir) + room));
+                }
+            };
+            let is_there = |db: &Db| {
+                assert_eq!(count(db), 31);
+                assert_eq!(db.prefix("last ").unwrap().filter(|item| item.is_ok()).count(), 12);
+            };
+            let images = Arc::new(Mutex::new(Vec::new()));
+            let into = images.clone();
+            image.on_sync(move |disk, _| into.lock().unwrap().push(disk.process_crash()));
+            limit(&image, tiers_are_full.then_some(1024));
+            let off = without_device(Bypass::Off).kv_device(small(&image));
+            let db = open_at(&image, off, little_room()).unwrap();
+            image.clear_on_sync();
+            is_there(&db);
+            limit(&image, None);
+            db.wait_for_background().unwrap();
+            is_there(&db);
+            db.close().unwrap();
+            let db = open_at(&image, without_device(Bypass::Off), little_room()).unwrap();
+            is_there(&db);
+            db.close().unwrap();
+            // After a crash at any step of that recovery the next one does it again.
+            for image in std::mem::take(&mut *images.lock().unwrap()) {
+                image.clear_on_sync();
+                limit(&image, None);
+                let off = without_device(Bypass::Off).kv_device(small(&image));
+                let db = open_at(&image, off, little_room()).unwrap();
+                is_there(&db);
+                db.close().unwrap();
+            }
+        });
+    }
+}

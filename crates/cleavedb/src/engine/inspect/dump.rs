@@ -268,6 +268,8 @@ fn lines_of(edit: &Edit) -> Vec<(&'static str, String)> {
     let opening = |opening: Opening| format!("{} ({:016x})", opening.epoch, opening.nonce);
     let openings = |of: Openings| format!("{}, before it {}", opening(of.present), opening(of.previous));
     lines.extend(edit.openings.map(|of| ("opened", openings(of))));
+    let left = edit.devices_left.iter().map(|(path, of)| format!("{path}, which may name opening {}", openings(*of)));
+    lines.extend(left.map(|text| ("device left", text)));
     let dirs =
         edit.dirs_added.iter().map(|(dir, of)| format!("{} is {:?}, since opening {}", dir.0, of.path, of.since));
     lines.extend(dirs.map(|text| ("directory", text)));

@@ -20,6 +20,8 @@ pub(crate) struct ManifestState {
     pub dropped: BTreeMap<KeyspaceId, Seqno>,
     /// The directories of files, but for that of the manifest.
     pub dirs: BTreeMap<DirId, Directory>,
+    /// KV devices that were given up without a look at what lies on them: by their paths, the openings that their `OWNER` may have.
+    pub devices_left: BTreeMap<String, Openings>,
     /// The directory of the slow tier at the last opening for writing.
     pub slow_dir: DirId,
     /// All files but manifests: logs, tables, and those that values and redirect tables lie in.
@@ -57,6 +59,7 @@ impl Default for ManifestState {
             keyspaces: BTreeMap::new(),
             dropped: BTreeMap::new(),
             dirs: BTreeMap::new(),
+            devices_left: BTreeMap::new(),
             slow_dir: DirId::HOME,
             files: BTreeMap::new(),
             logs: BTreeMap::new(),
@@ -208,6 +211,10 @@ impl ManifestState {
         let maybe_gone = self.maybe_unused(edit);
         self.dirs.extend(edit.dirs_added.iter().cloned());
         self.dirs.retain(|dir, _| !edit.dirs_removed.contains(dir));
+        for (_, taken) in &edit.dirs_added {
+            self.devices_left.remove(&taken.path);
+        }
+        self.devices_left.extend(edit.devices_left.iter().cloned());
         self.slow_dir = edit.slow_dir.unwrap_or(self.slow_dir);
         self.files.extend(edit.files_added.iter().chain(&edit.files_moved).map(|file| (file.id, *file)));
         self.logs.extend(edit.logs_added.iter().map(|log| (*log, None)));
@@ -308,7 +315,8 @@ impl ManifestState {
     /// A copy of all this in one directory.
     pub fn in_one_directory(self) -> ManifestState {
         let files = self.files.values().map(|file| (file.id, FileKey { dir: DirId::HOME, ..*file })).collect();
-        ManifestState { files, dirs: BTreeMap::new(), slow_dir: DirId::HOME, openings: Openings::default(), ..self }
+        let (dirs, devices_left) = (BTreeMap::new(), BTreeMap::new());
+        ManifestState { files, dirs, devices_left, slow_dir: DirId::HOME, openings: Openings::default(), ..self }
     }
 
     /// The file on storage in which a file of values has its place.
@@ -340,6 +348,7 @@ impl ManifestState {
             buckets_set: self.buckets.iter().map(|(lower, extents)| (lower.clone(), extents.clone())).collect(),
             keyspaces_dropped: self.dropped.iter().map(|(id, seqno)| (*id, *seqno)).collect(),
             dirs_added: self.dirs.iter().map(|(dir, directory)| (*dir, directory.clone())).collect(),
+            devices_left: self.devices_left.iter().map(|(path, openings)| (path.clone(), *openings)).collect(),
             slow_dir: (self.slow_dir != DirId::HOME).then_some(self.slow_dir),
             files_added: self.files.values().copied().collect(),
             logs_added: self.logs.keys().copied().collect(),
@@ -427,6 +436,7 @@ mod tests {
             last_seqno: Some(Seqno(10)),
             next_file: Some(FileId(5)),
             dirs_added: vec![(DirId(2), Directory { path: "/slow".into(), since: 1 })],
+            devices_left: vec![("kv-device:0a".into(), Openings::default())],
             slow_dir: Some(DirId(2)),
             files_reserved: vec![(FileId(1), FileId(5)), (FileId(20), FileId(30)), (FileId(5), FileId(7))],
             openings: Some(Openings { present: Opening { epoch: 2, nonce: 9 }, previous: Opening::default() }),
@@ -436,6 +446,10 @@ mod tests {
         let mut again = ManifestState::default();
         again.apply(&state.to_edit()).unwrap();
         assert_eq!(again, state);
+        // A device that is taken again is no longer one that was left.
+        let taken = Directory { path: "kv-device:0a".into(), since: 3 };
+        state.apply(&Edit { dirs_added: vec![(DirId(3), taken)], ..Edit::default() }).unwrap();
+        assert!(state.devices_left.is_empty() && state.in_one_directory().dirs.is_empty());
     }
 
     #[test]

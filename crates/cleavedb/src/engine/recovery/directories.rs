@@ -139,7 +139,8 @@ impl Finder<'_> {
         Ok(Some(dir))
     }
 
-    /// A directory that this database has left: only the file `OWNER` is there.
+    /// A directory that this database has left: only the file `OWNER` is there, or it is a device that was given up unseen, and
+    /// that nothing has been opened with since.
     fn was_left(&self, path: &Path, owner: &OwnerFile) -> Result<bool> {
         if owner.database != self.state.database {
             return Ok(false);
@@ -147,7 +148,17 @@ impl Finder<'_> {
         // If the number was given out again, a crash came before the new owner was written.
         let known = self.state.dirs.get(&owner.dir);
         let is_stale = known.is_none_or(|known| known.since > owner.opening.epoch);
+        if is_stale && self.is_as_left(path, owner) {
+            return Ok(true);
+        }
         Ok(is_stale && self.storage.list(path)?.iter().all(|entry| parse(&entry.name).is_none()))
+    }
+
+    /// The owner of a device is the one that it had when the database gave it up: its files are garbage of ours, because the
+    /// manifest had none there. An opening of a copy would have written another owner before its first file.
+    fn is_as_left(&self, path: &Path, owner: &OwnerFile) -> bool {
+        let left = path.to_str().and_then(|path| self.state.devices_left.get(path));
+        left.is_some_and(|openings| [openings.present, openings.previous].contains(&owner.opening))
     }
 
     /// A directory with files of the database that is not declared any more.
@@ -312,8 +323,11 @@ impl FoundDirs {
         }
         let slow = self.dirs.slow_id();
         edit.slow_dir = (slow != state.slow_dir).then_some(slow);
-        let gone = state.dirs.keys().filter(|dir| !self.owners.contains_key(dir));
-        edit.dirs_removed = gone.copied().collect();
+        let gone = || state.dirs.iter().filter(|(dir, _)| !self.owners.contains_key(dir));
+        edit.dirs_removed = gone().map(|(dir, _)| *dir).collect();
+        // What lies there cannot be seen without the device: a deletion may not have happened.
+        let devices = gone().filter(|(_, directory)| is_device_path(Path::new(&directory.path)));
+        edit.devices_left = devices.map(|(_, directory)| (directory.path.clone(), state.openings)).collect();
         Ok(())
     }
 

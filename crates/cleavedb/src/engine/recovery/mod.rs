@@ -7,5 +7,6 @@ pub(crate) mod directories;
 pub(crate) mod tables;
 pub(crate) mod values;
 pub(crate) mod replay;
+mod device_frames;
 pub(crate) mod indexes;
 pub(crate) mod found_records;

@@ -15,6 +15,7 @@ use crate::device::is_device_path;
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::file_names::RING;
 use crate::engine::manifest::files::Dirs;
+use crate::engine::recovery::device_frames::{FoundFrames, Tier};
 use crate::engine::recovery::found_records::FoundInLogs;
 use crate::engine::recovery::indexes::{FoundIndexes, find_indexes};
 use crate::engine::tuning::sizes::Tuning;
@@ -35,7 +36,7 @@ use crate::io::{File, Mapping, MappingImage, Storage, read_whole};
 use crate::levels::readers::Readers;
 
 /// Frames are rewritten in writes of about this size.
-const REWRITE_BYTES: usize = 1 << 20;
+pub(super) const REWRITE_BYTES: usize = 1 << 20;
 
 /// The result of the replay.
 pub(crate) struct Recovered {
@@ -88,6 +89,7 @@ pub(crate) fn recover(
         logs: BTreeMap::new(),
         edit: Edit::default(),
         read_only,
+        tier: Tier { storage, dirs, readers, pending_deletions },
         referenced: &state.values.referenced,
         logs_whole: &state.logs_whole,
         in_front,
@@ -135,7 +137,13 @@ pub(crate) fn recover(
 /// A log, to be read and perhaps repaired. Repairs go through the page cache, since frames are no whole blocks; it is read
 /// as other files of its directory are, and on the fast tier through the page cache if it is repaired, which may have more of
 /// it than storage.
-fn open_log(storage: &dyn Storage, readers: &Readers, path: &Path, dir: DirId, repairs: bool) -> Result<Arc<dyn File>> {
+pub(super) fn open_log(
+    storage: &dyn Storage,
+    readers: &Readers,
+    path: &Path,
+    dir: DirId,
+    repairs: bool,
+) -> Result<Arc<dyn File>> {
     let open_read = || storage.open_read(path, readers.access_in(dir));
     match repairs {
         false => open_read(),
@@ -172,17 +180,19 @@ struct Replay<'a> {
     found_in_logs: FoundInLogs,
     /// Nothing is written: what only the ring has is read from a copy of it.
     read_only: bool,
+    /// Where logs of a full device go.
+    tier: Tier<'a>,
 }
 
 /// Frames to be rewritten to the file; adjacent ones in one write.
 #[derive(Default)]
-struct Rewrite {
+pub(super) struct Rewrite {
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl Rewrite {
-    fn add(&mut self, file: &dyn File, offset: u64, frame: &[u8]) -> Result<()> {
+    pub fn add(&mut self, file: &dyn File, offset: u64, frame: &[u8]) -> Result<()> {
         if offset != self.offset + self.bytes.len() as u64 || self.bytes.len() + frame.len() > REWRITE_BYTES {
             self.flush(file)?;
             self.offset = offset;
@@ -191,7 +201,7 @@ impl Rewrite {
         Ok(())
     }
 
-    fn flush(&mut self, file: &dyn File) -> Result<()> {
+    pub fn flush(&mut self, file: &dyn File) -> Result<()> {
         if !self.bytes.is_empty() {
             file.write_at(&self.bytes, self.offset)?;
             self.bytes.clear();
@@ -209,6 +219,8 @@ struct LogEnd {
     is_needed: bool,
     /// If nothing is written back: frames from here on may exist only in the ring.
     ring_from: Option<u64>,
+    /// Frames of a log on a device that may exist only in the ring.
+    to_store: FoundFrames,
 }
 
 impl Replay<'_> {
@@ -222,6 +234,7 @@ impl Replay<'_> {
         image: Option<Arc<dyn Mapping>>,
     ) -> Result<()> {
         let end = self.frames(id, settled_end, in_order, ring)?;
+        let (mut file, mut guard) = (file, guard);
         let referenced = self.referenced.of(id);
         if referenced.end > end.offset {
             // Records that tables reference were durable before the tables.
@@ -235,6 +248,13 @@ impl Replay<'_> {
             return Err(Error::corruption(file.path(), end.offset, message));
         }
         if settled_end.is_none() {
+            if end.is_needed || referenced.records > 0 {
+                let moved = end.to_store.store(&self.tier, &file, guard.key(), end.offset)?;
+                if let Some((key, on_tier)) = moved {
+                    (file, guard) = (on_tier, self.tier.guard(key));
+                    self.edit.files_moved.push(key);
+                }
+            }
             if end.is_needed {
                 if !self.read_only {
                     file.sync()?;
@@ -263,10 +283,15 @@ impl Replay<'_> {
 
     /// Reads the frames of one log, and rewrites those that may not be on storage: frames found only in the ring, and
     /// frames that may exist only in the page cache (after a failed sync it returns bytes that no later sync would
-    /// write). A device has none: a sync covers what it returns, and what it holds twice might find no room.
+    /// write). A device has no page cache: a sync covers what it returns. Its frames are stored once the log is known to be needed.
     fn frames(&mut self, id: FileId, settled_end: Option<u64>, file: &dyn File, ring: Option<&[u8]>) -> Result<LogEnd> {
-        let mut end =
-            LogEnd { offset: LOG_HEADER_BYTES as u64, last_seqno: Seqno::ZERO, is_needed: false, ring_from: None };
+        let mut end = LogEnd {
+            offset: LOG_HEADER_BYTES as u64,
+            last_seqno: Seqno::ZERO,
+            is_needed: false,
+            ring_from: None,
+            to_store: FoundFrames::default(),
+        };
         let ring = if settled_end.is_some() { None } else { ring };
         let mut rewrite = Rewrite::default();
         let Opened::Log(mut reader) = LogReader::open(file, id, ring)? else {
@@ -292,6 +317,8 @@ impl Replay<'_> {
                 let doubtful = header.kind == FrameKind::Padding || end.last_seqno > self.durable;
                 if self.read_only {
                     end.ring_from = end.ring_from.or(from_ring.then_some(offset));
+                } else if from_ring && !is_cached {
+                    end.to_store.add(offset, reader.frame_bytes(offset, &header));
                 } else if from_ring || (settled_end.is_none() && doubtful && is_cached) {
                     rewrite.add(file, offset, &reader.frame_bytes(offset, &header))?;
                 }
