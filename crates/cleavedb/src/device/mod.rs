@@ -3,6 +3,8 @@
 //! append-only files, and [`WithDevice`] puts that directory beside those of another storage.
 
 mod block_side;
+mod block_space;
+mod block_storage;
 mod kv_device;
 mod pieces;
 mod directory;
@@ -10,7 +12,9 @@ mod kv_file;
 mod with_device;
 pub mod emulated;
 pub mod nvme;
+mod device_name;
 
 pub use block_side::BlockSide;
+pub use device_name::KvDeviceName;
 pub use kv_device::{KvDevice, KvPair, KvTraffic, KvUsage};
 pub use with_device::{WithDevice, device_path, is_device_path};
