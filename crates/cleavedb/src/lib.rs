@@ -43,9 +43,9 @@ pub(crate) mod base;
 pub mod testing;
 
 pub use api::{
-    BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
-    Rollback, Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
-    WriteOptions,
+    BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, KvDeviceName,
+    LogBackend, Options, Rollback, Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering,
+    VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::Tier;
 pub use base::error::{Action, Error, Result};
@@ -56,7 +56,7 @@ pub use base::slice::Slice;
 pub use base::{limits, operators};
 pub use device::emulated::{EmulatedSsd, SsdParameters};
 pub use device::nvme::{NvmeKv, NvmeParameters};
-pub use device::{BlockSide, KvDevice, KvDeviceName, KvPair, KvTraffic, KvUsage};
+pub use device::{BlockSide, KvDevice, KvPair, KvTraffic, KvUsage};
 pub use engine::events::{Event, Listener};
 pub use engine::inspect::bypass_stats::{BypassStats, KvDeviceStats};
 pub use engine::inspect::check::{Problem, Report};

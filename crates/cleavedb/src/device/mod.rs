@@ -12,9 +12,7 @@ mod kv_file;
 mod with_device;
 pub mod emulated;
 pub mod nvme;
-mod device_name;
 
 pub use block_side::BlockSide;
-pub use device_name::KvDeviceName;
 pub use kv_device::{KvDevice, KvPair, KvTraffic, KvUsage};
 pub use with_device::{WithDevice, device_path, is_device_path};

@@ -171,20 +171,7 @@ impl NvmeKv {
 /// The way to the device behind a generic character device.
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 fn passthrough(path: &Path) -> EngineResult<Arc<dyn Transport>> {
-    use rustix::io::Errno;
-    match NvmePassthrough::open(path) {
-        Ok(transport) => Ok(Arc::new(transport)),
-        Err(error) => Err(match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => Error::NotFound { what: format!("NVMe device {}", path.display()) },
-            Some(Errno::WOULDBLOCK) => Error::Locked { path: path.to_owned() },
-            Some(Errno::NOTTY | Errno::ISDIR) => {
-                let message =
-                    "it is not the generic character device of an NVMe namespace, such as /dev/ng0n1".to_owned();
-                Error::Unsupported { path: path.to_owned(), message }
-            }
-            _ => Error::io(path, "open", error),
-        }),
-    }
+    Ok(Arc::new(NvmePassthrough::open(path)?))
 }
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]

@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::emulated::{EmulatedSsd, SsdParameters};
-use super::kv_device::KvDevice;
-use super::nvme::{NvmeKv, NvmeParameters};
 use crate::base::Result;
+use crate::device::KvDevice;
+use crate::device::emulated::{EmulatedSsd, SsdParameters};
+use crate::device::nvme::{NvmeKv, NvmeParameters};
 
 /// What the name of an NVMe device begins with.
 const NVME: &str = "nvme:";
@@ -71,7 +71,6 @@ impl From<&str> for KvDeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Error;
 
     #[test]
     fn a_prefix_chooses_an_nvme_device_and_anything_else_is_a_directory() {
@@ -83,24 +82,5 @@ mod tests {
         for dir in ["kv", "/dev/ng0n1", "./nvme:x", "a:1"] {
             assert_eq!(KvDeviceName::from(dir), KvDeviceName::Emulated(dir.into()));
         }
-    }
-
-    #[test]
-    #[cfg(all(target_os = "linux", not(feature = "portable"), not(miri)))]
-    fn a_missing_device_and_a_wrong_one_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        std::fs::write(&file, "mine").unwrap();
-        let error = |path: &std::path::Path| {
-            let name = KvDeviceName::Nvme { path: path.to_owned(), parameters: NvmeParameters::default() };
-            name.open(SsdParameters::modern()).err().expect("it is no NVMe device")
-        };
-        let missing = error(&dir.path().join("ng0n1"));
-        assert!(matches!(&missing, Error::NotFound { what } if what.ends_with("/ng0n1")), "{missing}");
-        for path in [&*file, dir.path(), "/dev/null".as_ref()] {
-            let wrong = error(path);
-            assert!(matches!(&wrong, Error::Unsupported { path: of, .. } if of == path), "{wrong}");
-        }
-        assert_eq!(std::fs::read(file).unwrap(), b"mine");
     }
 }
