@@ -2,13 +2,13 @@
 //! settings. Part of a run's plan; `engines/cleave.rs` applies them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use cleavedb::limits::{GARBAGE_BYTES_DEFAULT, GARBAGE_PERCENT_DEFAULT};
 use cleavedb::{
-    BucketSplits, Bypass, Compression, DeltaPlacement, EmulatedSsd, KeyspaceOptions, KvDevice, LogBackend, Options,
+    BucketSplits, Bypass, Compression, DeltaPlacement, KeyspaceOptions, KvDevice, KvDeviceName, LogBackend, Options,
     Rollback, Scheduling, SsdParameters, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy,
 };
 use serde::{Deserialize, Serialize};
@@ -35,8 +35,8 @@ struct Chosen {
     syncs: bool,
     deltas: DeltaPlacement,
     is_hash: bool,
-    /// The directory of an emulated KV device, and what it is like.
-    device: Option<PathBuf>,
+    /// The KV device, and what it is like if it is emulated.
+    device: Option<KvDeviceName>,
     parameters: SsdParameters,
 }
 
@@ -258,18 +258,19 @@ const KNOWN: [Known; 27] = [
     },
     Known {
         key: "bypass",
-        values: "off, spill, device:DIR or device-lazy:DIR (an emulated KV device; DIR lies in the directory of the database)",
+        values: "off, spill, device:DEVICE or device-lazy:DEVICE (a KV device: DIR in the directory of the database for an emulated one, or \
+                 nvme:/dev/ngXnY[:BYTES], untested on hardware)",
         set: |chosen, value| {
-            let on_device = |rollback, dir: &str, chosen: Chosen| {
-                let device = Some(PathBuf::from(dir)).filter(|dir| !dir.as_os_str().is_empty())?;
-                let chosen = Chosen { device: Some(device), ..chosen };
+            let on_device = |rollback, name: &str, chosen: Chosen| {
+                let device = Some(name).filter(|name| !name.is_empty() && *name != "nvme:")?;
+                let chosen = Chosen { device: Some(device.into()), ..chosen };
                 chosen.options(|options| options.bypass(Bypass::Device(rollback)))
             };
             match value.split_once(':') {
                 None if value == "off" => chosen.options(|options| options.bypass(Bypass::Off)),
                 None if value == "spill" => chosen.options(|options| options.bypass(Bypass::Spill)),
-                Some(("device", dir)) => on_device(Rollback::Eager, dir, chosen),
-                Some(("device-lazy", dir)) => on_device(Rollback::Lazy, dir, chosen),
+                Some(("device", name)) => on_device(Rollback::Eager, name, chosen),
+                Some(("device-lazy", name)) => on_device(Rollback::Lazy, name, chosen),
                 _ => None,
             }
         },
@@ -405,8 +406,12 @@ impl CleaveOptions {
     /// The KV device, for a database in a directory.
     pub fn device(&self, of: &Path) -> cleavedb::Result<Option<Arc<dyn KvDevice>>> {
         let chosen = chosen_of(&self.0, Options::new()).expect("the options were checked when they were parsed");
-        let Some(dir) = chosen.device else { return Ok(None) };
-        Ok(Some(EmulatedSsd::open(of.join(dir), chosen.parameters)?))
+        let name = match chosen.device {
+            Some(KvDeviceName::Emulated(dir)) => KvDeviceName::Emulated(of.join(dir)),
+            Some(other) => other,
+            None => return Ok(None),
+        };
+        name.open(chosen.parameters).map(Some)
     }
 
     /// Whether they disable syncs.
@@ -461,7 +466,8 @@ mod tests {
         assert!(
             ["hash", "range", "log"].iter().all(|name| format!("placement={name}").parse::<CleaveOptions>().is_ok())
         );
-        let bypasses = ["off", "device:kv", "device-lazy:/kv"];
+        let bypasses =
+            ["off", "device:kv", "device-lazy:/kv", "device:nvme:/dev/ng0n1", "device-lazy:nvme:/dev/ng0n1:1"];
         assert!(bypasses.iter().all(|name| format!("bypass={name}").parse::<CleaveOptions>().is_ok()));
         assert!("bucket-split=never".parse::<CleaveOptions>().is_ok());
         assert!(["scanned", "idle"].iter().all(|when| format!("reordering={when}").parse::<CleaveOptions>().is_ok()));
@@ -470,6 +476,7 @@ mod tests {
                 "scheduling=static:4",
                 "bypass=device",
                 "bypass=device:",
+                "bypass=device:nvme:",
                 "spare=0",
                 "bucket-split=9",
                 "operand-cache=51",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleavedb::Result;
-use cleavedb::testing::{Access, DirEntry, File, Lock, Mapping, OsStorage, Punched, Storage};
+use cleavedb::testing::{Access, DirEntry, File, FileSpace, Lock, Mapping, OsStorage, Punched, Storage};
 
 /// The unit of holes in files.
 const PAGE_BYTES: usize = 4096;
@@ -41,6 +41,10 @@ impl Storage for Incomplete {
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
         OsStorage::new().file_len(path)
+    }
+
+    fn file_space(&self, path: &Path) -> Result<Option<FileSpace>> {
+        OsStorage::new().file_space(path)
     }
 
     fn punch(&self, path: &Path, offset: u64, len: u64) -> Result<Punched> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cleavedb::limits::KEYSPACE_NAME_BYTES_MAX;
-use cleavedb::{DeltaPlacement, EmulatedSsd, Options, SsdParameters};
+use cleavedb::{DeltaPlacement, KvDeviceName, Options, SsdParameters};
 
 use crate::form::{FileForm, Form};
 
@@ -101,9 +101,10 @@ pub struct Database {
     /// Directory of tables, if not DB
     #[arg(long, value_name = "DIR", global = true)]
     pub slow_dir: Option<PathBuf>,
-    /// Directory of an emulated KV device on which there are logs of DB
-    #[arg(long, value_name = "DIR", global = true)]
-    pub kv_device: Option<PathBuf>,
+    /// KV device on which there are logs of DB: directory of an emulated one, or nvme:/dev/ngXnY[:BYTES] for one with the NVMe
+    /// key-value command set, which may hold BYTES (untested on hardware)
+    #[arg(long, value_name = "DEVICE", global = true)]
+    pub kv_device: Option<KvDeviceName>,
 }
 
 impl Database {
@@ -115,7 +116,7 @@ impl Database {
     /// Options with these directories and the device, which is open as long as they exist.
     pub fn options(&self) -> cleavedb::Result<Options> {
         match &self.kv_device {
-            Some(dir) => Ok(self.directories().kv_device(EmulatedSsd::open(dir, SsdParameters::modern())?)),
+            Some(name) => Ok(self.directories().kv_device(name.open(SsdParameters::modern())?)),
             None => Ok(self.directories()),
         }
     }

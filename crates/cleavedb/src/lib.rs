@@ -43,9 +43,9 @@ pub(crate) mod base;
 pub mod testing;
 
 pub use api::{
-    BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, LogBackend, Options,
-    Rollback, Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering, VictimPolicy, WriteBatch,
-    WriteOptions,
+    BackgroundPause, BucketSplits, Bypass, Db, Durability, Iter, Keys, Keyspace, KeyspaceOptions, KvDeviceName,
+    LogBackend, Options, Rollback, Scheduling, Snapshot, Unordered, ValueOptions, ValuePlacement, ValueReordering,
+    VictimPolicy, WriteBatch, WriteOptions,
 };
 pub use base::Tier;
 pub use base::error::{Action, Error, Result};

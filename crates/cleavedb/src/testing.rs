@@ -10,7 +10,7 @@ use crate::{Db, DumpEntry, Keyspace, Options, Report, Result};
 pub use crate::engine::tuning::sizes::{Canary, Tuning};
 pub use crate::hash::index::Spread;
 pub use crate::io::sim::{Phase, SyncPoint};
-pub use crate::io::{Access, DirEntry, Faults, File, Lock, Mapping, OsStorage, Punched, SimDisk, Storage};
+pub use crate::io::{Access, DirEntry, Faults, File, FileSpace, Lock, Mapping, OsStorage, Punched, SimDisk, Storage};
 pub use crate::sched::clock::now;
 pub use crate::sched::failure::SimFailure;
 pub use crate::sched::random::Random;

@@ -1,6 +1,10 @@
 //! A process is repeatedly killed with SIGKILL at a random moment while it writes to the same directory: everything it
 //! acknowledged must be present, its batches whole, and nothing it did not write may appear.
 //!
+//! In every second round writers go around background work onto an emulated KV device, which lies in files beside the database and
+//! whose block side is a slow tier that cannot follow them. The kill then comes once a log was born on the device, and the database is
+//! reopened with the bypass, or with the device alone.
+//!
 //! The test starts its own binary again as the loader, selected by an environment variable. `CLEAVE_KILL_ROUNDS` sets
 //! the number of rounds (10 by default).
 
@@ -9,14 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cleave_sim::material::Value;
 use cleave_sim::rng::Rng;
-use cleavedb::{Db, Durability, LogBackend, Options, Result, WriteBatch};
+use cleavedb::{
+    Bypass, Db, Durability, EmulatedSsd, KvDevice, LogBackend, Options, Result, Rollback, SsdParameters, WriteBatch,
+};
 
 const LOADER: &str = "CLEAVE_KILL_LOADER";
 /// Maximum number of writers in a round; each has its own keys.
@@ -28,11 +34,22 @@ const TRAIL: u64 = 500;
 /// A loader that is not killed ends after this time.
 const LOADER_SECONDS_MAX: u64 = 60;
 
+/// Bytes a second of the device in a loader: flushes and compactions take most of them.
+const DEVICE_BYTES_PER_SECOND: u64 = 8 << 20;
+/// A loader prints this line once a log was born on the device.
+const BORN_ON_DEVICE: &str = "born on the device";
+
+/// What a loader does: without the device, or around background work onto it.
+const BYPASSES: [Option<Bypass>; 3] =
+    [None, Some(Bypass::Device(Rollback::Eager)), Some(Bypass::Device(Rollback::Lazy))];
+
 /// The instructions for a loader.
 #[derive(Debug, Clone)]
 struct Order {
-    directory: String,
+    /// Where the database and the device lie.
+    directory: PathBuf,
     backend: LogBackend,
+    bypass: Option<Bypass>,
     /// The number of the first batch of each writer; its length is the number of writers.
     first: Vec<u64>,
 }
@@ -40,22 +57,41 @@ struct Order {
 impl Order {
     fn to_text(&self) -> String {
         let first: Vec<String> = self.first.iter().map(u64::to_string).collect();
-        format!("{}\n{}\n{}", self.directory, self.backend == LogBackend::Ring, first.join(","))
+        let bypass = BYPASSES.iter().position(|bypass| *bypass == self.bypass).unwrap();
+        let is_ring = self.backend == LogBackend::Ring;
+        format!("{}\n{is_ring}\n{bypass}\n{}", self.directory.display(), first.join(","))
     }
 
     fn from_text(text: &str) -> Order {
         let mut lines = text.lines();
         let mut line = || lines.next().unwrap_or_default();
         Order {
-            directory: line().to_owned(),
+            directory: line().into(),
             backend: if line() == "true" { LogBackend::Ring } else { LogBackend::Plain },
+            bypass: BYPASSES[line().parse::<usize>().unwrap()],
             first: line().split(',').map(|number| number.parse().unwrap()).collect(),
         }
     }
 }
 
-fn open(directory: &str, backend: LogBackend) -> Result<Db> {
-    Options::new().memory_budget(16 << 20).log_backend(backend).open(Path::new(directory))
+/// The emulated device beside the database.
+fn device(directory: &Path, bytes_per_second: u64) -> Arc<EmulatedSsd> {
+    let parameters = SsdParameters { media_bytes_per_second: bytes_per_second, ..SsdParameters::unthrottled() };
+    EmulatedSsd::open(directory.join("device"), parameters.with_capacity(1 << 30)).unwrap()
+}
+
+/// Opens the database. With a device, tables go to the block side of it, and otherwise they come back.
+fn open(directory: &Path, backend: LogBackend, device: Option<(Arc<EmulatedSsd>, Bypass)>) -> Result<Db> {
+    let home = directory.join("db");
+    let options = Options::new().memory_budget(16 << 20).log_backend(backend);
+    let options = match device {
+        Some((device, bypass)) => {
+            let side = device.block_side().unwrap();
+            options.slow_dir(side.dir()).background_threads(1).bypass(bypass).kv_device(device)
+        }
+        None => options.slow_dir(&home),
+    };
+    options.open(home)
 }
 
 /// The value that batch `number` of `writer` puts into `part`. Most are small, some large.
@@ -91,27 +127,37 @@ fn write_one(db: &Db, writer: u64, number: u64) -> Result<()> {
     db.write_with(batch, durability)
 }
 
+/// Begins with a line break: the test harness may have written something before it.
+fn print_line(line: &str) {
+    std::io::stdout().lock().write_all(format!("\n{line}\n").as_bytes()).unwrap();
+}
+
 /// Not a test by itself: this is the process that is killed.
 #[test]
 fn loader() {
     let Ok(order) = std::env::var(LOADER) else { return };
     let order = Order::from_text(&order);
-    let db = open(&order.directory, order.backend).unwrap();
+    let device = order.bypass.map(|bypass| (device(&order.directory, DEVICE_BYTES_PER_SECOND), bypass));
+    let db = open(&order.directory, order.backend, device).unwrap();
     db.keyspace("other").unwrap();
     let began = Instant::now();
-    let written = AtomicU64::new(0);
+    let is_over = &|| began.elapsed() > Duration::from_secs(LOADER_SECONDS_MAX);
     std::thread::scope(|scope| {
+        let is_born = || db.stats().bypass.logs_born_on_device > 0;
+        scope.spawn(move || {
+            while order.bypass.is_some() && !is_over() {
+                if is_born() {
+                    return print_line(BORN_ON_DEVICE);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
         for (writer, &first) in order.first.iter().enumerate() {
-            let (db, written) = (&db, &written);
+            let db = &db;
             scope.spawn(move || {
-                for number in first.. {
+                for number in (first..).take_while(|_| !is_over()) {
                     write_one(db, writer as u64, number).unwrap();
-                    let line = format!("\nack {writer} {number}\n");
-                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
-                    written.fetch_add(1, Ordering::Relaxed);
-                    if began.elapsed() > Duration::from_secs(LOADER_SECONDS_MAX) {
-                        return;
-                    }
+                    print_line(&format!("ack {writer} {number}"));
                 }
             });
         }
@@ -136,9 +182,11 @@ fn load_and_kill(order: &Order, after: Duration) -> BTreeMap<u64, u64> {
         }
         false
     };
-    // Counts from the first acknowledgement, so that something is written even after a slow start.
-    let first = lines.by_ref().map_while(std::result::Result::ok).any(&mut note);
-    assert!(first, "the loader ended before it wrote a batch: {:?}", child.wait());
+    // Counts from the first acknowledgement, so that something is written even after a slow start, or from the first log on the device.
+    let from_device = order.bypass.is_some();
+    let begins = |line: String| line == BORN_ON_DEVICE || note(line) && !from_device;
+    let began = lines.by_ref().map_while(std::result::Result::ok).any(begins);
+    assert!(began, "the loader ended too early: {:?}", child.wait());
     let reader = std::thread::spawn(move || lines.map_while(std::result::Result::ok).collect::<Vec<_>>());
     std::thread::sleep(after);
     child.kill().unwrap();
@@ -189,6 +237,13 @@ fn check_writer(db: &Db, writer: u64, acknowledged: Option<u64>, before: Option<
     last
 }
 
+/// How many pieces of files the device has, apart from that of its owner.
+fn pieces_of_logs(device: &EmulatedSsd) -> usize {
+    let mut pieces = 0;
+    device.list(&mut |key| pieces += usize::from(key[..4] != [0; 4])).unwrap();
+    pieces.saturating_sub(1)
+}
+
 #[test]
 fn a_process_killed_at_random_keeps_every_acknowledged_write() {
     if std::env::var(LOADER).is_ok() {
@@ -196,16 +251,27 @@ fn a_process_killed_at_random_keeps_every_acknowledged_write() {
     }
     let rounds = std::env::var("CLEAVE_KILL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10_u64);
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("db").display().to_string();
+    let path = directory.path();
     let mut rng = Rng::new(u64::from(std::process::id()));
     let mut last = vec![None; WRITERS as usize];
+    // With the bypass on at the reopening, and with it off: rounds with a device, and those of them in which logs were there.
+    let mut device_rounds = [(0, 0); 2];
     for round in 0..rounds {
-        let backend = if round % 2 == 0 { LogBackend::Ring } else { LogBackend::Plain };
+        let backend = if round / 2 % 2 == 0 { LogBackend::Ring } else { LogBackend::Plain };
         let writers = if round % 3 == 0 { 1 } else { rng.between(2, WRITERS + 1) };
         let first = last[..writers as usize].iter().map(|last: &Option<u64>| last.map_or(0, |last| last + 1)).collect();
-        let order = Order { directory: path.clone(), backend, first };
+        // After a clean close nothing is left on the device, so the next round does without it.
+        let bypass = if round % 2 == 0 { None } else { BYPASSES[1 + rng.below(2) as usize] };
+        let order = Order { directory: path.to_owned(), backend, bypass, first };
         let acknowledged = load_and_kill(&order, Duration::from_millis(rng.between(5, 500)));
-        let db = open(&path, if rng.one_in(2) { backend } else { LogBackend::Auto }).unwrap();
+        let declared = bypass.map(|bypass| {
+            let device = device(path, 0);
+            let is_off = round / 4 % 2 == 1;
+            let (rounds, with_logs) = &mut device_rounds[usize::from(is_off)];
+            (*rounds, *with_logs) = (*rounds + 1, *with_logs + usize::from(pieces_of_logs(&device) > 0));
+            (device, if is_off { Bypass::Off } else { bypass })
+        });
+        let db = open(path, if rng.one_in(2) { backend } else { LogBackend::Auto }, declared).unwrap();
         for writer in 0..WRITERS {
             let before = last[writer as usize];
             last[writer as usize] = check_writer(&db, writer, acknowledged.get(&writer).copied(), before);
@@ -215,6 +281,9 @@ fn a_process_killed_at_random_keeps_every_acknowledged_write() {
             1 => drop(db),
             _ => db.flush().unwrap(),
         }
+    }
+    for (rounds, with_logs) in device_rounds {
+        assert!(rounds == 0 || with_logs > 0, "no kill has left logs on the device: {device_rounds:?}");
     }
     assert!(last.iter().any(|last| *last > Some(10)), "the loaders wrote too little: {last:?}");
 }

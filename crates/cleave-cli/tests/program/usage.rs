@@ -52,6 +52,35 @@ fn missing_files_and_databases_are_named() {
     assert!(fail(&["export", &db, &format!("{nowhere}/out")]).contains(&nowhere));
 }
 
+/// No such hardware is needed to see that the device is the one that was asked for, and that nothing else is touched.
+#[test]
+fn an_nvme_device_that_is_missing_or_is_none_is_named() {
+    let (dir, db) = fresh();
+    let (path, other) = file(&dir, "other");
+    std::fs::write(&path, "mine").unwrap();
+    let (_, missing) = file(&dir, "ng0n1");
+    for device in [format!("nvme:{missing}"), format!("nvme:{missing}:1073741824")] {
+        for args in [&["put", &db, "a", "1"][..], &["get", &db, "a"], &["check", &db], &["stats", &db]] {
+            let error = fail(&[args, &["--kv-device", &device]].concat());
+            assert!(error.contains(&format!("not found: NVMe device {missing}")), "{args:?}: {error}");
+            assert!(!Path::new(&db).exists());
+        }
+    }
+    for device in [&*other, "/dev/null"] {
+        let error = fail(&["put", &db, "a", "1", "--kv-device", &format!("nvme:{device}")]);
+        assert!(
+            error.contains(&format!("cannot use {device}: it is not the generic character device of an NVMe")),
+            "{error}"
+        );
+    }
+    assert_eq!(std::fs::read(path).unwrap(), b"mine");
+    assert!(run(&["put", "--help"]).contains("untested on hardware"));
+    // Without the prefix it is the directory of an emulated device.
+    run(&["put", &db, "a", "1", "--kv-device", &missing]);
+    assert!(Path::new(&missing).join("CURRENT").exists());
+    assert_eq!(run(&["get", &db, "a", "--kv-device", &missing]), "1\n");
+}
+
 #[test]
 fn every_command_has_help_and_refuses_missing_arguments() {
     assert_eq!(cleave(&[]).status.code(), Some(2));

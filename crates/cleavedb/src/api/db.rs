@@ -23,7 +23,7 @@ use crate::io::{MemoryStorage, OsStorage, Storage};
 
 /// Opens or creates a database on any storage, with the given sizes or those derived from the options.
 pub(crate) fn open(storage: Arc<dyn Storage>, path: &Path, options: Options, tuning: Option<Tuning>) -> Result<Db> {
-    let storage = options.with_device(storage);
+    let storage = options.with_device(storage)?;
     let request = options.request(&*storage, path, tuning)?;
     let core = lifecycle::open::open(storage, request)?;
     let default = core.keyspaces.find(DEFAULT_NAME).expect("the default keyspace is never dropped");

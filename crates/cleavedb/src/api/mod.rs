@@ -9,6 +9,7 @@ pub(crate) mod iter;
 pub(crate) mod unordered;
 pub(crate) mod options;
 pub(crate) mod value_options;
+pub(crate) mod kv_device_name;
 pub(crate) mod pause;
 
 pub use crate::bypass::rollback::Rollback;
@@ -19,6 +20,7 @@ pub use batch::WriteBatch;
 pub use db::Db;
 pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
+pub use kv_device_name::KvDeviceName;
 pub use options::{KeyspaceOptions, Options};
 pub use pause::BackgroundPause;
 pub use snapshot::Snapshot;

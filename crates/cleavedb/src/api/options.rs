@@ -364,7 +364,7 @@ impl Options {
     /// As [`check_files`](Options::check_files), on any storage.
     pub(crate) fn check_on(&self, storage: Arc<dyn Storage>, path: &Path) -> Result<Report> {
         let dirs = self.directories(&*storage, path)?;
-        crate::engine::inspect::check::check(self.with_device(storage), path, &dirs)
+        crate::engine::inspect::check::check(self.with_device(storage)?, path, &dirs)
     }
 
     /// The directories of logs and of tables, as absolute paths: the working directory may change while a database is
@@ -377,10 +377,10 @@ impl Options {
     }
 
     /// The storage, with the device beside it.
-    pub(crate) fn with_device(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
+    pub(crate) fn with_device(&self, storage: Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
         match &self.kv_device {
-            Some(device) => Arc::new(WithDevice::new(storage, device.clone())),
-            None => storage,
+            Some(device) => Ok(Arc::new(WithDevice::new(storage, device.clone())?)),
+            None => Ok(storage),
         }
     }
 

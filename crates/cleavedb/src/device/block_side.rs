@@ -1,10 +1,11 @@
 //! The block side of a device: a directory of ordinary files, whose reads and writes take their time from the same medium as the pairs
-//! of the key-value side. It can be the directory of the slow tier.
+//! of the key-value side, and which take no more space than there is. It can be the directory of the slow tier.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::Result;
+use super::block_space::{BlockSpace, Claim};
+use crate::base::{Error, Result};
 use crate::io::File;
 
 /// What takes time: a read or a write returns once the device would have done it.
@@ -18,12 +19,13 @@ pub(crate) trait Medium: Send + Sync {
 pub struct BlockSide {
     dir: PathBuf,
     medium: Arc<dyn Medium>,
-    capacity_bytes: u64,
+    space: Arc<BlockSpace>,
 }
 
 impl BlockSide {
+    /// One per device: its clones share the space.
     pub(crate) fn new(dir: PathBuf, medium: Arc<dyn Medium>, capacity_bytes: u64) -> BlockSide {
-        BlockSide { dir, medium, capacity_bytes }
+        BlockSide { dir, medium, space: Arc::new(BlockSpace::new(capacity_bytes)) }
     }
 
     /// The directory: an open of a database with this device waits for the device where it reads and writes files there.
@@ -31,28 +33,40 @@ impl BlockSide {
         &self.dir
     }
 
-    /// Bytes of the block side; nothing keeps files from taking more.
+    /// Bytes that the files of its directory may take, in whole blocks of 4 KiB. A database with this device finds storage full beyond
+    /// that. A file with several names counts once.
     pub fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
+        self.space.capacity_bytes()
     }
 
     pub(crate) fn holds(&self, path: &Path) -> bool {
         path.starts_with(&self.dir)
     }
 
-    /// The file, with the time that the device takes.
-    pub(crate) fn timed(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(BlockFile { file, medium: self.medium.clone() })
+    pub(super) fn space(&self) -> &BlockSpace {
+        &self.space
     }
 }
 
 /// A file on the block side.
-struct BlockFile {
+pub(super) struct BlockFile {
     file: Arc<dyn File>,
     medium: Arc<dyn Medium>,
+    claim: Arc<Claim>,
+    _open: Arc<()>,
 }
 
 impl BlockFile {
+    /// `file` with the time that the device takes, and its claim to space; `open` says that it is open.
+    pub fn new(side: &BlockSide, file: Arc<dyn File>, claim: Arc<Claim>, open: Arc<()>) -> BlockFile {
+        BlockFile { file, medium: side.medium.clone(), claim, _open: open }
+    }
+
+    /// Claims the space up to `len`; the end of the file's space before.
+    fn claim(&self, len: u64) -> Result<u64> {
+        self.claim.extend(len).ok_or_else(|| Error::no_space(self.path()))
+    }
+
     fn read(&self, count: Result<usize>) -> Result<usize> {
         count.inspect(|count| self.medium.read(*count as u64))
     }
@@ -91,7 +105,9 @@ impl File for BlockFile {
         self.file.read_ahead(offset, len);
     }
 
+    /// What a failed write has claimed stays so until the file is cut or removed: other writes may be in flight.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.claim(offset.saturating_add(bytes.len() as u64))?;
         self.file.write_at(bytes, offset)?;
         self.medium.write(bytes.len() as u64);
         Ok(())
@@ -110,10 +126,14 @@ impl File for BlockFile {
     }
 
     fn allocate(&self, len: u64) -> Result<bool> {
-        self.file.allocate(len)
+        let before = self.claim(len)?;
+        self.file.allocate(len).inspect_err(|_| self.claim.cut(before))
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        self.file.truncate(len)
+        self.claim(len)?;
+        self.file.truncate(len)?;
+        self.claim.cut(len);
+        Ok(())
     }
 }

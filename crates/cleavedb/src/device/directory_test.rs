@@ -26,7 +26,7 @@ impl There {
 
     fn on(device: Arc<EmulatedSsd>) -> There {
         let path = device_path(&*device);
-        let storage = WithDevice::new(Arc::new(SimDisk::new()), device);
+        let storage = WithDevice::new(Arc::new(SimDisk::new()), device).unwrap();
         let lock = storage.lock(&path.join("LOCK")).unwrap();
         There { storage, path, _lock: lock }
     }
@@ -272,7 +272,7 @@ fn the_block_side_and_the_pairs_share_the_time_of_one_medium() {
         let side = device.block_side().unwrap();
         assert_eq!((side.dir(), side.capacity_bytes()), (Path::new("/ssd/block"), 32 << 20));
         let path = device_path(&*device);
-        let storage = Arc::new(WithDevice::new(Arc::new(disk.clone()), device));
+        let storage = Arc::new(WithDevice::new(Arc::new(disk.clone()), device).unwrap());
         let _lock = storage.lock(&path.join("LOCK")).unwrap();
         storage.create_dir_all(side.dir()).unwrap();
         let pairs = storage.create(&path.join("a"), Access::Buffered).unwrap();
@@ -308,7 +308,7 @@ fn the_block_side_and_the_pairs_share_the_time_of_one_medium() {
 fn two_databases_cannot_have_a_device_at_once_and_readers_can() {
     let device = ssd(&SimDisk::new(), 8 << 20);
     let there = There::on(device.clone());
-    let second = WithDevice::new(Arc::new(SimDisk::new()), device);
+    let second = WithDevice::new(Arc::new(SimDisk::new()), device).unwrap();
     let lock = there.path.join("LOCK");
     assert!(matches!(second.lock(&lock), Err(Error::Locked { .. })));
     assert!(matches!(second.lock_shared(&lock), Err(Error::Locked { .. })));

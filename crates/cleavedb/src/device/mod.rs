@@ -3,6 +3,8 @@
 //! append-only files, and [`WithDevice`] puts that directory beside those of another storage.
 
 mod block_side;
+mod block_space;
+mod block_storage;
 mod kv_device;
 mod pieces;
 mod directory;

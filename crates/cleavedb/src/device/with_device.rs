@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::block_side::BlockSide;
+use super::block_storage::BlockStorage;
 use super::directory::KvDirectory;
 use super::kv_device::KvDevice;
 use crate::base::{Error, Result};
-use crate::io::{Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage};
+use crate::io::{Access, DeviceUsage, DirEntry, File, FileSpace, Lock, Mapping, ProcessorTime, Punched, Storage};
 
 /// What the path of a device begins with.
 const PREFIX: &str = "kv-device:";
@@ -27,23 +27,20 @@ pub fn is_device_path(path: &Path) -> bool {
 pub struct WithDevice {
     storage: Arc<dyn Storage>,
     directory: Arc<KvDirectory>,
-    block_side: Option<BlockSide>,
 }
 
 impl WithDevice {
-    /// Adds a device to a storage.
-    pub fn new(storage: Arc<dyn Storage>, device: Arc<dyn KvDevice>) -> WithDevice {
+    /// Adds a device to a storage, with its block side, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if what lies on the block side cannot be counted.
+    pub fn new(storage: Arc<dyn Storage>, device: Arc<dyn KvDevice>) -> Result<WithDevice> {
+        let storage = match device.block_side() {
+            Some(side) => Arc::new(BlockStorage::new(storage, side)?),
+            None => storage,
+        };
         let path = device_path(&*device);
-        let block_side = device.block_side();
-        WithDevice { storage, directory: KvDirectory::new(device, path), block_side }
-    }
-
-    /// A file of the storage, which may lie on the block side of the device.
-    fn timed(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
-        match &self.block_side {
-            Some(side) if side.holds(path) => side.timed(file),
-            _ => file,
-        }
+        Ok(WithDevice { storage, directory: KvDirectory::new(device, path) })
     }
 
     fn is_there(&self, path: &Path) -> bool {
@@ -57,27 +54,23 @@ fn unsupported<T>(path: &Path, operation: &'static str) -> Result<T> {
 
 impl Storage for WithDevice {
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        if self.is_there(path) {
-            self.directory.create(path)
-        } else {
-            Ok(self.timed(path, self.storage.create(path, access)?))
-        }
+        if self.is_there(path) { self.directory.create(path) } else { self.storage.create(path, access) }
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
-        if self.is_there(path) { self.directory.open(path) } else { Ok(self.timed(path, self.storage.open(path)?)) }
+        if self.is_there(path) { self.directory.open(path) } else { self.storage.open(path) }
     }
 
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        if self.is_there(path) {
-            self.directory.open(path)
-        } else {
-            Ok(self.timed(path, self.storage.open_read(path, access)?))
-        }
+        if self.is_there(path) { self.directory.open(path) } else { self.storage.open_read(path, access) }
     }
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
         if self.is_there(path) { self.directory.file_len(path) } else { self.storage.file_len(path) }
+    }
+
+    fn file_space(&self, path: &Path) -> Result<Option<FileSpace>> {
+        if self.is_there(path) { Ok(None) } else { self.storage.file_space(path) }
     }
 
     fn file_system_bytes(&self, dir: &Path) -> u64 {

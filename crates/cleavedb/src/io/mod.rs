@@ -59,7 +59,7 @@ pub use process_lock::ProcessLock;
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{Faults, SimDisk};
 pub use storage::{
-    Access, DeviceUsage, DirEntry, File, Lock, Mapping, ProcessorTime, Punched, Storage, read_exact_at,
+    Access, DeviceUsage, DirEntry, File, FileSpace, Lock, Mapping, ProcessorTime, Punched, Storage, read_exact_at,
     read_exact_polled, read_whole,
 };
 pub use system_calls::random_bytes;

@@ -7,9 +7,11 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
 use super::nvme::{Completion, Data, Entry, Transport, dword};
+use crate::base::{Error, Result};
 
 /// A command may take this long.
 const TIMEOUT_MS: u32 = 30_000;
@@ -74,7 +76,22 @@ pub struct NvmePassthrough {
 
 impl NvmePassthrough {
     /// Opens the generic character device of a namespace, which no other process may have open so.
-    pub fn open(path: &Path) -> io::Result<NvmePassthrough> {
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Locked`], [`Error::Unsupported`] if it is something else, [`Error::Io`].
+    pub fn open(path: &Path) -> Result<NvmePassthrough> {
+        NvmePassthrough::open_device(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => Error::NotFound { what: format!("NVMe device {}", path.display()) },
+            Some(Errno::WOULDBLOCK) => Error::Locked { path: path.to_owned() },
+            Some(Errno::NOTTY | Errno::ISDIR) => {
+                let message = "it is not the generic character device of an NVMe namespace, such as /dev/ng0n1";
+                Error::Unsupported { path: path.to_owned(), message: message.to_owned() }
+            }
+            _ => Error::io(path, "open", error),
+        })
+    }
+
+    fn open_device(path: &Path) -> io::Result<NvmePassthrough> {
         let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let request = Request { opcode: GET_NAMESPACE, command: std::ptr::null_mut() };
@@ -121,8 +138,16 @@ mod tests {
 
     #[test]
     fn what_is_no_device_is_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(NvmePassthrough::open(file.path()).is_err());
-        assert!(NvmePassthrough::open(Path::new("/nowhere/ng0n1")).is_err());
+        let (file, dir) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
+        for path in [file.path(), dir.path(), Path::new("/dev/null")] {
+            let wrong = NvmePassthrough::open(path).err();
+            assert!(matches!(&wrong, Some(Error::Unsupported { path: of, .. }) if of == path), "{wrong:?}");
+        }
+        let missing = NvmePassthrough::open(Path::new("/nowhere/ng0n1")).err();
+        let is_named = matches!(&missing, Some(Error::NotFound { what }) if what.ends_with("/nowhere/ng0n1"));
+        assert!(is_named, "{missing:?}");
+        let held = std::fs::File::open(file.path()).unwrap();
+        rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
+        assert!(matches!(NvmePassthrough::open(file.path()), Err(Error::Locked { .. })), "another process has it");
     }
 }

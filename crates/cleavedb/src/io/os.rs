@@ -21,7 +21,7 @@ use super::file_lock::OsLock;
 #[cfg(not(feature = "portable"))]
 use super::mapped;
 use super::os_file::OsFile;
-use super::storage::{Access, DirEntry, File, Lock, Mapping, Storage};
+use super::storage::{Access, DirEntry, File, FileSpace, Lock, Mapping, Storage};
 #[cfg(not(feature = "portable"))]
 use super::storage::{DeviceUsage, ProcessorTime, Punched};
 use super::system_calls::random_bytes;
@@ -81,6 +81,14 @@ impl Storage for OsStorage {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(path, "measure", error)),
         }
+    }
+
+    #[cfg(unix)]
+    fn file_space(&self, path: &Path) -> Result<Option<FileSpace>> {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(path).map_err(|error| Error::io(path, "measure", error))?;
+        // Blocks have 512 bytes here, whatever the file system has.
+        Ok(Some(FileSpace { number: found.ino(), bytes: found.blocks() * 512 }))
     }
 
     fn file_system_bytes(&self, dir: &Path) -> u64 {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use super::storage::{Access, DirEntry, File, FileSpace, Lock, Mapping, Punched, Storage};
 use crate::base::{Error, Result};
 
 /// A read-only view of a storage.
@@ -40,6 +40,10 @@ impl Storage for ReadOnlyStorage<'_> {
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
         self.storage.file_len(path)
+    }
+
+    fn file_space(&self, path: &Path) -> Result<Option<FileSpace>> {
+        self.storage.file_space(path)
     }
 
     fn open_files_limit(&self) -> usize {

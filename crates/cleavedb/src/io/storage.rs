@@ -60,6 +60,15 @@ pub struct DeviceUsage {
     pub busy_time: Duration,
 }
 
+/// The space that a file takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSpace {
+    /// Tells the files of one file system apart: all names of a file have the same.
+    pub number: u64,
+    /// Bytes in all, without holes.
+    pub bytes: u64,
+}
+
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
@@ -80,6 +89,10 @@ pub trait Storage: Send + Sync {
     fn open_read(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
     /// The length of a file, in bytes, without opening it; `None` if there is no such file.
     fn file_len(&self, path: &Path) -> Result<Option<u64>>;
+    /// The space that a file takes, which must exist; `None` if it is unknown.
+    fn file_space(&self, _path: &Path) -> Result<Option<FileSpace>> {
+        Ok(None)
+    }
     /// The size of the file system that holds a directory, in bytes, used or not; `u64::MAX` if it is unknown.
     fn file_system_bytes(&self, _dir: &Path) -> u64 {
         u64::MAX

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{
-    Bypass, Db, Durability, Error, KeyspaceOptions, KvDevice, KvDeviceStats, NvmeParameters, Options, Rollback,
-    SsdParameters, WriteBatch,
+    Bypass, Compression, Db, Durability, EmulatedSsd, Error, KeyspaceOptions, KvDevice, KvDeviceStats, NvmeParameters,
+    Options, Rollback, SsdParameters, WriteBatch,
 };
 
 use crate::support::{BACKENDS, in_world, open_with, value};
+use crate::tiers::small_logs;
 
 /// The directory of the device's files.
 pub const DEVICE: &str = "/device";
@@ -413,6 +414,59 @@ fn the_slow_tier_can_lie_on_the_block_side_of_the_device() {
         assert!(tables > 2, "the slow tier is there");
         let db = open_with(&disk, options, little_room()).unwrap();
         assert_numbers(&db, 1500);
+        db.close().unwrap();
+    });
+}
+
+/// The slow tier on a block side is full where its part of the device ends, on a disk with more room, and like any full tier.
+#[test]
+fn a_full_block_side_is_a_full_slow_tier_until_something_is_dropped() {
+    in_world(12, || {
+        const BLOCK_BYTES: u64 = 1 << 20;
+        let disk = SimDisk::new();
+        let (tuning, budget) = small_logs(Tuning::tiny());
+        let parameters = SsdParameters { kv_percent: 75, memtable_bytes: 40_000, ..SsdParameters::unthrottled() };
+        let open_device = || {
+            let parameters = parameters.clone().with_capacity(4 * BLOCK_BYTES);
+            testing::emulated_ssd(Arc::new(disk.clone()), Path::new(DEVICE), parameters).unwrap()
+        };
+        let options = |there: &Arc<EmulatedSsd>| {
+            let side = there.block_side().unwrap();
+            let bypass = Bypass::Device(Rollback::Eager);
+            let options = Options::new().slow_dir(side.dir()).background_threads(1).compression(Compression::None);
+            options.fast_bytes(budget).bypass(bypass).kv_device(there.clone())
+        };
+        let there = open_device();
+        let side = there.block_side().unwrap();
+        assert_eq!((side.capacity_bytes(), there.usage().capacity_bytes), (BLOCK_BYTES, 3 * BLOCK_BYTES));
+        let db = open_with(&disk, options(&there), tuning.clone()).unwrap();
+        numbers(&db, 0..200);
+        db.flush().unwrap();
+        let load = db.create_keyspace("load", KeyspaceOptions::new()).unwrap();
+        let fill = || {
+            let write = |number| load.put(format!("{number:06}"), value(&format!("load {number} "), 1000)).err();
+            let refused = (0..20_000).find_map(|number| Some((number, write(number)?)));
+            refused.expect("the block side takes no more")
+        };
+        let (count, error) = fill();
+        assert!(matches!(&error, Error::NoSpace { path, .. } if path.starts_with(side.dir())), "{error:?}");
+        assert!(error.to_string().ends_with(" on the slow tier"), "{error}");
+        assert!((BLOCK_BYTES / 2..=BLOCK_BYTES).contains(&disk.used_in(side.dir())), "{disk:?}");
+        assert!(there.usage().used_bytes <= 3 * BLOCK_BYTES);
+        assert_eq!(load.iter().unwrap().filter(|record| record.is_ok()).count(), count);
+        // What lies there is counted when the device and the database are opened again.
+        drop((load, db, there));
+        let there = open_device();
+        let db = open_with(&disk, options(&there), tuning.clone()).unwrap();
+        assert_numbers(&db, 200);
+        let load = db.keyspace("load").unwrap();
+        assert_eq!(load.iter().unwrap().filter(|record| record.is_ok()).count(), count);
+        db.drop_keyspace("load").unwrap();
+        db.wait_for_background().unwrap();
+        numbers(&db, 200..600);
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        assert!(disk.used_in(side.dir()) <= BLOCK_BYTES);
+        assert_numbers(&db, 600);
         db.close().unwrap();
     });
 }

@@ -12,7 +12,7 @@ mod lsm;
 mod files;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ const KEY_BYTES_MAX: usize = 255;
 pub struct EmulatedSsd {
     parameters: SsdParameters,
     identity: u64,
-    dir: PathBuf,
+    block_side: BlockSide,
     timing: Arc<Timing>,
     lsm: Mutex<Lsm>,
     /// Bytes of all values, to be read while a command is carried out.
@@ -70,11 +70,13 @@ impl EmulatedSsd {
         storage.create_dir_all(&dir)?;
         let lock = storage.lock(&dir.join(files::LOCK))?;
         let timing = Arc::new(Timing::new(parameters.clone()));
-        let lsm = Lsm::open(storage, dir.clone(), timing.clone(), parameters.memtable_bytes)?;
+        let block_bytes = parameters.capacity_bytes - parameters.kv_bytes();
+        let block_side = BlockSide::new(dir.join(BLOCK_DIR), timing.clone(), block_bytes);
+        let lsm = Lsm::open(storage, dir, timing.clone(), parameters.memtable_bytes)?;
         Ok(Arc::new(EmulatedSsd {
             identity: lsm.identity(),
             parameters,
-            dir,
+            block_side,
             timing,
             used: AtomicU64::new(lsm.used_bytes()),
             lsm: Mutex::new(lsm),
@@ -205,8 +207,7 @@ impl KvDevice for EmulatedSsd {
     }
 
     fn block_side(&self) -> Option<BlockSide> {
-        let capacity_bytes = self.parameters.capacity_bytes - self.parameters.kv_bytes();
-        Some(BlockSide::new(self.dir.join(BLOCK_DIR), self.timing.clone(), capacity_bytes))
+        Some(self.block_side.clone())
     }
 
     fn traffic(&self) -> KvTraffic {

@@ -11,7 +11,6 @@ mod command;
 pub mod model;
 
 use std::io;
-#[cfg(all(target_os = "linux", not(feature = "portable")))]
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use self::command::{Command, DEVICE_KEY_BYTES, DeviceKey, Opcode, status};
 use super::kv_device::{KvDevice, KvTraffic, KvUsage};
+use crate::base::{Error, Result as EngineResult};
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 use crate::io::NvmePassthrough;
 use crate::io::nvme::{Data, Transport};
@@ -42,6 +42,13 @@ pub struct NvmeParameters {
     pub value_bytes_max: usize,
 }
 
+/// 64 GiB, and values of up to 32 KiB.
+impl Default for NvmeParameters {
+    fn default() -> NvmeParameters {
+        NvmeParameters { capacity_bytes: 64 << 30, value_bytes_max: 32 << 10 }
+    }
+}
+
 /// An NVMe device with the key-value command set. Untested on hardware.
 pub struct NvmeKv {
     transport: Arc<dyn Transport>,
@@ -58,10 +65,14 @@ impl NvmeKv {
     /// Reads the lengths of all values that it holds.
     ///
     /// # Errors
-    /// Those of the system, and of the device.
-    #[cfg(all(target_os = "linux", not(feature = "portable")))]
-    pub fn open(path: impl AsRef<Path>, parameters: NvmeParameters) -> io::Result<Arc<NvmeKv>> {
-        NvmeKv::on(Arc::new(NvmePassthrough::open(path.as_ref())?), parameters)
+    /// [`Error::NotFound`] if there is none at this path, [`Error::Locked`] if it is open elsewhere, [`Error::Unsupported`] if it is no
+    /// NVMe device or refuses a command, [`Error::UnsupportedOperation`] if this build has no passthrough, [`Error::Io`].
+    pub fn open(path: impl AsRef<Path>, parameters: NvmeParameters) -> EngineResult<Arc<NvmeKv>> {
+        let path = path.as_ref();
+        NvmeKv::on(passthrough(path)?, parameters).map_err(|error| match error.raw_os_error() {
+            Some(_) => Error::io(path, "use", error),
+            None => Error::Unsupported { path: path.to_owned(), message: error.to_string() },
+        })
     }
 
     /// A device behind any transport.
@@ -155,6 +166,19 @@ impl NvmeKv {
             from = last;
         }
     }
+}
+
+/// The way to the device behind a generic character device.
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+fn passthrough(path: &Path) -> EngineResult<Arc<dyn Transport>> {
+    Ok(Arc::new(NvmePassthrough::open(path)?))
+}
+
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+fn passthrough(path: &Path) -> EngineResult<Arc<dyn Transport>> {
+    let message =
+        format!("NVMe device {}: NVMe devices need Linux, and a build without the feature portable", path.display());
+    Err(Error::UnsupportedOperation { message })
 }
 
 /// The beginning of a stored value.

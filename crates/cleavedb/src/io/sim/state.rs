@@ -430,14 +430,19 @@ impl State {
         let named: BTreeSet<InodeNumber> =
             self.directories.values().flat_map(|directory| directory.names().values().copied()).collect();
         let present = self.inodes.iter().filter(|(number, inode)| inode.handles > 0 || named.contains(number));
-        present.map(|(_, inode)| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
+        present.map(|(number, _)| self.used_by(*number)).sum()
+    }
+
+    /// Bytes taken by a file, in whole pages.
+    pub(super) fn used_by(&self, number: InodeNumber) -> u64 {
+        let inode = self.inode(number);
+        in_pages(inode.len()) - inode.hole_pages() * PAGE as u64
     }
 
     /// Bytes taken by the files in a directory, in whole pages.
     pub(super) fn used_in(&self, directory: &Path) -> u64 {
         let Some(directory) = self.directories.get(directory) else { return 0 };
-        let inodes = directory.names().values().map(|number| self.inode(*number));
-        inodes.map(|inode| in_pages(inode.len()) - inode.hole_pages() * PAGE as u64).sum()
+        directory.names().values().map(|number| self.used_by(*number)).sum()
     }
 
     /// Bytes that may still be written in a directory.

@@ -11,7 +11,7 @@ use super::{Phase, SimDisk, SyncPoint};
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
-use crate::io::storage::{Access, DirEntry, File, Lock, Mapping, Punched, Storage};
+use crate::io::storage::{Access, DirEntry, File, FileSpace, Lock, Mapping, Punched, Storage};
 use crate::sched::sim::yield_point;
 use crate::sched::thread::sleep;
 
@@ -93,6 +93,13 @@ impl Storage for SimDisk {
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>> {
         self.run_operation(path, "measure", |state| Ok(state.find(path).map(|inode| state.inode(inode).len())))
+    }
+
+    fn file_space(&self, path: &Path) -> Result<Option<FileSpace>> {
+        self.run_operation(path, "measure", |state| {
+            let number = state.find_or_fail(path, "measure")?;
+            Ok(Some(FileSpace { number, bytes: state.used_by(number) }))
+        })
     }
 
     fn free_bytes(&self, directory: &Path) -> u64 {
