@@ -31,15 +31,15 @@ pub(crate) const KIND: JobKind = JobKind {
     },
 };
 
-/// Due beside another such job while writers wait for garbage to go: a collection reads all that it moves before it writes, so
-/// that one alone leaves the device idle half of the time (decision record 058).
+/// Due beside another such job while writers wait for garbage to go, and nobody reads: a collection reads all that it moves before
+/// it writes, so that one alone leaves the device idle half of the time (decision record 058).
 pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
     priority: Priority::Garbage,
     duties: &[Duty::MoreValues],
     next: |core, state, look| {
         let is_second = state.has(Sole::ValueCollection) && !state.has(Sole::SecondCollection);
         let may_run = is_second && state.shortages.may_try(Need::Collection, look.now);
-        if !may_run || !core.garbage_slows_writers(&look.view.values) {
+        if !may_run || !core.garbage_slows_writers(&look.view.values) || core.gc_share() < 1.0 {
             return None;
         }
         let choice = choose_files(core, state, false)?;

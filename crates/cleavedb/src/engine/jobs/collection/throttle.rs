@@ -77,7 +77,7 @@ impl<'a> Throttle<'a> {
 
 impl Core {
     /// The share of the time that value GC works now.
-    fn gc_share(&self) -> f64 {
+    pub fn gc_share(&self) -> f64 {
         if self.scan_demand.covers(self.settings.tuning.flush_bytes) {
             // Values are to be put in order for scans, when this collection has ended.
             return 1.0;
