@@ -210,9 +210,7 @@ impl Simulation {
         let checkpoints = Checkpoints::new(&self.disk, self.plan.checkpoint_options(), self.tuning(), self.epoch);
         let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_checkpoints(checkpoints.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
-            let faults = [Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace, Tolerance::Vanished];
-            let of_any_disk = faults.len() - 1;
-            world.tolerance = *self.rng.pick(if self.plan.can_vanish() { &faults } else { &faults[..of_any_disk] });
+            world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
             lock(&self.progress).report.faulty_epochs += 1;
         }
         // With disk faults crashes are rarer, so that the faults have time to take effect.
