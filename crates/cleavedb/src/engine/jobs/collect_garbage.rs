@@ -39,10 +39,8 @@ pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
     next: |core, state, look| {
         let is_second = state.has(Sole::ValueCollection) && !state.has(Sole::SecondCollection);
         let may_run = is_second && state.shortages.may_try(Need::Collection, look.now);
-        if !may_run
-            || !core.garbage_slows_writers(&look.view.values)
-            || core.gc_share() < core.settings.tuning.second_collection_at
-        {
+        let least = core.settings.tuning.second_collection_percent as f64 / 100.0;
+        if !may_run || !core.garbage_slows_writers(&look.view.values) || core.gc_share() < least {
             return None;
         }
         let choice = choose_files(core, state, false)?;

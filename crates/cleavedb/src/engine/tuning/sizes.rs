@@ -146,8 +146,8 @@ pub struct Tuning {
     pub garbage_percent: u64,
     /// While the store is idle, value GC goes on, so that garbage and fixed costs together are within the limit.
     pub collects_when_idle: bool,
-    /// A second collection may run once the first one works this share of the time: all of it while writers wait and nobody reads.
-    pub second_collection_at: f64,
+    /// A second collection may run once the first one works this share of the time, in percent: all of it while writers wait and nobody reads.
+    pub second_collection_percent: u64,
     /// Tables are rewritten if more than this percentage of their addresses is resolved through redirect tables.
     pub stale_percent: u64,
     /// While the database is idle, HL0 is compacted and tables with fewer stale addresses are rewritten, for faster
@@ -269,7 +269,7 @@ impl Tuning {
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             collects_when_idle: true,
-            second_collection_at: 1.0,
+            second_collection_percent: 100,
             stale_percent: 80,
             compacts_when_idle: true,
             cache_bytes: 0,
@@ -464,7 +464,7 @@ impl Tuning {
             garbage_bytes: 64 << 10,
             garbage_percent: 60,
             collects_when_idle: false,
-            second_collection_at: 0.0,
+            second_collection_percent: 0,
             stale_percent: 50,
             compacts_when_idle: true,
             cache_bytes: 256 << 10,

@@ -262,17 +262,17 @@ mod tests {
     fn the_rate_of_collections_beside_each_other_is_that_of_both() {
         let space = Space::default();
         let at = |ms| Duration::from_millis(ms);
-        let rate = || space.drain.load(Ordering::Relaxed);
-        space.note_drained(100, at(1000), at(2000));
+        let rate = || (space.drain.load(Ordering::Relaxed) + 500) / 1000;
+        space.note_drained(100_000, at(1000), at(2000));
         assert_eq!(rate(), 100);
         // Two that end in turn, each of which takes two seconds.
         for second in 3..20 {
-            space.note_drained(100, at((second - 2) * 1000), at(second * 1000));
+            space.note_drained(100_000, at((second - 2) * 1000), at(second * 1000));
             assert_eq!(rate(), 100);
         }
         // One alone does half as much; what was there before counts less and less.
         for second in (21..41).step_by(2) {
-            space.note_drained(100, at((second - 2) * 1000), at(second * 1000));
+            space.note_drained(100_000, at((second - 2) * 1000), at(second * 1000));
         }
         assert_eq!(rate(), 50);
     }
