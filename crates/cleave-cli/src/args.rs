@@ -101,7 +101,7 @@ pub struct Database {
     /// Directory of tables, if not DB
     #[arg(long, value_name = "DIR", global = true)]
     pub slow_dir: Option<PathBuf>,
-    /// KV device on which there are logs of DB: directory of an emulated one, or nvme:/dev/ngXnY[:BYTES] for one with the NVMe
+    /// KV device on which there are logs of DB: directory of an emulated one, or nvme:/dev/ngXnY or nvme:/dev/ngXnY:BYTES for one with the NVMe
     /// key-value command set, which may hold BYTES (untested on hardware)
     #[arg(long, value_name = "DEVICE", global = true)]
     pub kv_device: Option<KvDeviceName>,
