@@ -188,7 +188,12 @@ impl Core {
     /// Records that a thread that may run any job found none. Returns true if it must look again at once, for work that
     /// was waiting for this.
     fn note_nothing_due(&self, state: &mut WorkState) -> bool {
-        if state.has_jobs() || victims(self, state, false).is_some() || logs_to_empty(self, state).is_some() {
+        if state.has_jobs() {
+            return false;
+        }
+        if victims(self, state, false).is_some() || logs_to_empty(self, state).is_some() {
+            // Their threads may have looked before hidden garbage was estimated anew, or before a log took its space.
+            self.work.notify_changed();
             return false;
         }
         let now = now();
