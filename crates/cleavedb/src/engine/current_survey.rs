@@ -270,9 +270,12 @@ impl CurrentSurvey {
         // From here on, what dies in the new extents is found by following the new redirect tables.
         let (died, is_known) = self.change(|state| (state.died.remove(&of), state.coming == 0));
         let is_exact = is_known && died.is_some_and(|died| died.is_complete && self.note_died(values, died));
-        self.finish(|State { survey, .. }| {
+        self.finish(|State { survey, died, .. }| {
             if !is_exact {
                 survey.miss_deaths_in(&files);
+                // Another collection may have found them exact meanwhile.
+                let has_some = |died: &DiedMeanwhile| files.iter().any(|file| died.records.contains_key(file));
+                died.values_mut().filter(|died| has_some(died)).for_each(|died| died.is_complete = false);
             }
             survey.fit(&[]);
         });

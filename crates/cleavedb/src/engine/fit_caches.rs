@@ -96,6 +96,12 @@ impl Core {
         }
     }
 
+    /// Bytes that the caches can give now.
+    pub fn spare_of_caches(&self) -> usize {
+        let caches = self.readers.cache.capacity() + self.memory.value_cache.capacity();
+        (caches as usize).saturating_sub(self.settings.tuning.cache_bytes_min)
+    }
+
     /// Memory limit of table readers and keyspaces together: the caches shrink for them down to their least size.
     fn resident_bytes_max(&self) -> usize {
         let tuning = &self.settings.tuning;

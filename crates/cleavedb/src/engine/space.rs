@@ -40,6 +40,8 @@ pub(crate) struct Space {
     reads_seen: AtomicU64,
     /// How fast value GC works.
     pub gc_pace: Mutex<GcPace>,
+    /// Held while hidden garbage is estimated by the newest view, so that no older estimate replaces it.
+    pub reviewing: Mutex<()>,
     /// The last result for a version and an oldest snapshot, reused because most jobs change no tables.
     looked: Mutex<Option<(Weak<Version>, Seqno, Hidden)>>,
 }
@@ -70,6 +72,7 @@ impl Default for Space {
             users_read: AtomicBool::new(false),
             reads_seen: AtomicU64::new(0),
             gc_pace: Mutex::default(),
+            reviewing: Mutex::default(),
             looked: Mutex::default(),
         }
     }
@@ -123,11 +126,11 @@ impl Space {
         }
     }
 
-    /// Notes that a collection has removed `bytes` of garbage, which worked from `began` until now. What another did meanwhile is
-    /// counted from its own end on, so that the rate is that of both.
+    /// Notes that a collection has removed `bytes` of garbage, which worked from `began` until now. The time in which another one
+    /// worked, too, was counted at its end, so that the rate is that of both; but at least half of it counts.
     pub fn note_drained(&self, bytes: u64, began: Duration, now: Duration) {
         let mut drained = self.drained.lock();
-        let took = now.saturating_sub(began.max(drained.until));
+        let took = now.saturating_sub(began.max(drained.until)).max(now.saturating_sub(began) / 2);
         *drained = Drained { bytes: drained.bytes / 2 + bytes, took: drained.took / 2 + took, until: now };
         self.drain.store((drained.bytes as f64 / drained.took.as_secs_f64().max(1e-3)) as u64, Ordering::Relaxed);
     }

@@ -357,9 +357,15 @@ impl WorkState {
         self.claims().filter_map(|claim| if let Claim::ValueFile(file) = claim { Some(*file) } else { None }).collect()
     }
 
+    /// How many running jobs collect value files.
+    pub fn collections(&self) -> u64 {
+        let kinds = [Sole::ValueCollection, Sole::SecondCollection, Sole::EmptiedLogs];
+        kinds.into_iter().filter(|kind| self.has(*kind)).count() as u64
+    }
+
     /// True if a running job collects value files.
     pub fn collects_values(&self) -> bool {
-        [Sole::ValueCollection, Sole::SecondCollection, Sole::EmptiedLogs].iter().any(|kind| self.has(*kind))
+        self.collections() > 0
     }
 
     /// The tables that running jobs replace.

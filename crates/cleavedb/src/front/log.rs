@@ -13,8 +13,9 @@ use crate::io::{File, Mapping};
 /// A log: written by the commit path, read by everything that has an address into it.
 pub struct LogFile {
     id: FileId,
-    guard: FileGuard,
+    /// Closed before the guard lets it be removed.
     file: Arc<dyn File>,
+    guard: FileGuard,
     ring: Option<Arc<dyn Mapping>>,
     capacity: u64,
     /// All bytes below this offset are in the file.

@@ -85,7 +85,6 @@ impl Handles {
         clock.slots.push(Arc::downgrade(slot));
         let evicted = clock.evict_down_to(self.open_max);
         drop(clock);
-        // Files are closed after the lock is released.
         drop(evicted);
     }
 
@@ -97,20 +96,25 @@ impl Handles {
 }
 
 impl Clock {
-    fn evict_down_to(&mut self, open_max: usize) -> Vec<Arc<dyn File>> {
-        let mut evicted = Vec::new();
+    /// Evicts files; what is returned is dropped after the lock is released, since that may close files.
+    fn evict_down_to(&mut self, open_max: usize) -> (Vec<Arc<dyn File>>, Vec<Arc<Slot>>) {
+        let (mut evicted, mut seen) = (Vec::new(), Vec::new());
         while self.slots.len() > open_max {
             self.hand %= self.slots.len();
             match self.slots[self.hand].upgrade() {
-                Some(slot) if slot.used.swap(false, Ordering::Relaxed) => self.hand += 1,
+                Some(slot) if slot.used.swap(false, Ordering::Relaxed) => {
+                    self.hand += 1;
+                    seen.push(slot);
+                }
                 slot => {
                     // A slot in this list is open, and its lock is held only to clone the file.
-                    evicted.extend(slot.and_then(|slot| slot.file.lock().take()));
+                    evicted.extend(slot.as_ref().and_then(|slot| slot.file.lock().take()));
+                    seen.extend(slot);
                     self.slots.swap_remove(self.hand);
                 }
             }
         }
-        evicted
+        (evicted, seen)
     }
 }
 

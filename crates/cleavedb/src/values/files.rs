@@ -281,8 +281,9 @@ impl Drop for ValueFile {
 
 /// A file on storage that holds one or several value files, or redirect tables.
 pub struct StoredFile {
-    guard: FileGuard,
+    /// Closed before the guard lets it be removed.
     handle: Handle,
+    guard: FileGuard,
     /// Read ahead for jobs, if the system does not.
     ahead: Option<Arc<AheadThreads>>,
 }

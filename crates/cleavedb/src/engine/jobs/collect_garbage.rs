@@ -9,7 +9,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
-use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
+use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, least_memory, remove_unreferenced};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -40,10 +40,15 @@ pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
         let is_second = state.has(Sole::ValueCollection) && !state.has(Sole::SecondCollection);
         let may_run = is_second && state.shortages.may_try(Need::Collection, look.now);
         let least = core.settings.tuning.second_collection_percent as f64 / 100.0;
-        if !may_run || !core.garbage_slows_writers(&look.view.values) || core.gc_share() < least {
+        if !may_run
+            || !has_memory_beside(core, state)
+            || !core.garbage_slows_writers(&look.view.values)
+            || core.gc_share() < least
+        {
             return None;
         }
-        let choice = choose_files(core, state, false)?;
+        // Two walks at once would find the same.
+        let choice = choose_files(core, state, false).filter(|choice| choice.excess.is_some())?;
         JobKind::begin(CollectGarbage { choice, class: Class::Mandatory, kind: Sole::SecondCollection })
     },
 };
@@ -59,7 +64,7 @@ struct CollectGarbage {
 /// What to collect while the store is busy or idle, unless a job is already collecting something.
 pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     let may_run = !state.has(Sole::ValueCollection) && state.shortages.may_try(Need::Collection, now());
-    may_run.then(|| choose_files(core, state, idle)).flatten()
+    (may_run && has_memory_beside(core, state)).then(|| choose_files(core, state, idle)).flatten()
 }
 
 /// The files to collect next, of those that no running job has.
@@ -68,6 +73,7 @@ fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     core.review_garbage_room(&values, core.live_bytes(&values));
     let mut choice = core.victims_of(&values, idle).map(|choice| (*choice).clone()).unwrap_or_default();
     let mut unreadable = 0;
+    let has_victims = choice.files.iter().any(|file| !state.quarantined.contains(file));
     let claimed = state.claimed_value_files();
     if !state.quarantined.is_empty() || choice.files.iter().any(|file| claimed.contains(file)) {
         // What cannot be emptied does not count for what is due, or the others would be emptied again and again for it.
@@ -82,7 +88,8 @@ fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     }
     core.work.space.unreadable.store(unreadable, Ordering::Relaxed);
     if !idle {
-        core.work.space.note_victims(!choice.files.is_empty() || state.collects_values());
+        // Those that a job moves now come next.
+        core.work.space.note_victims(has_victims || !choice.files.is_empty() || state.collects_values());
     }
     let is_short = state.shortages.is_unmet(Need::Collection);
     // The files that the compaction finds dead records in will give more, and it has the processor for itself.
@@ -90,10 +97,7 @@ fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     if waits && !idle && !is_short && !core.exceeds_limit(&values) {
         return None;
     }
-    let room = match is_short {
-        true => 0,
-        false => core.storage.free_bytes(core.dirs.slow()) / 2,
-    };
+    let room = room_for_copies(core, state);
     let chosen = choice.files.len();
     choice.files = those_with_room(&values, choice.files, room);
     if is_short || choice.files.len() < chosen {
@@ -103,9 +107,22 @@ fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     (!choice.files.is_empty()).then_some(choice)
 }
 
+/// Bytes that a collection may copy before anything goes: half of what is free, of which the running ones have parts, too.
+pub(crate) fn room_for_copies(core: &Core, state: &WorkState) -> u64 {
+    match state.shortages.is_unmet(Need::Collection) {
+        true => 0,
+        false => core.storage.free_bytes(core.dirs.slow()) / (2 * (1 + state.collections())),
+    }
+}
+
+/// True unless another collection is running that has the memory for jobs, and the caches cannot give as much.
+pub(crate) fn has_memory_beside(core: &Core, state: &WorkState) -> bool {
+    !state.collects_values() || core.spare_of_caches() >= least_memory(core)
+}
+
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the
 /// copies are written before the files go.
-fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> Vec<FileId> {
+pub(crate) fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> Vec<FileId> {
     let candidate = |file: &FileId| values.figures().candidates.iter().find(|candidate| candidate.file == *file);
     let live = |file: &FileId| candidate(file).map_or(0, Candidate::live_bytes);
     if victims.len() < 2 || victims.iter().map(live).sum::<u64>() <= room {

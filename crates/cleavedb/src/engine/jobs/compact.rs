@@ -214,25 +214,6 @@ impl Core {
         LevelTargets { hl0_trigger, hl0_trigger_if_small, base_bytes, multiplier: 10 }
     }
 
-    /// Estimates hidden garbage anew after a change of tables: a flush hides more, and a compaction makes some of it known, which
-    /// would slow writers down if it counted twice.
-    pub fn review_hidden(&self) {
-        let view = self.published.view();
-        let none = BTreeSet::new();
-        let figures = Figures {
-            levels: view.version.figures(&|_| false),
-            targets: self.level_targets(),
-            dropped: &[],
-            running: &[],
-            oldest_snapshot: self.snapshots.oldest(&self.published),
-            stale: &none,
-            stale_when_idle: &none,
-            uncovers: false,
-            when_idle: false,
-        };
-        self.hides_too_much(&view, &figures);
-    }
-
     /// The choice of `choose` for the current figures; `None` if no more threads may compact.
     fn choose_with(
         &self,
@@ -560,8 +541,8 @@ impl SubtaskWork for TableMerge {
         let coming = core.current_survey.expect_deaths(&core.published);
         Ok(outcome.then(move |core, installed| {
             self.note_end(core, &written, &made, installed.as_ref().err());
-            core.review_hidden();
             core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });
+            core.review_hidden();
             drop(held);
             installed?;
             core.counters.compactions.fetch_add(1, Ordering::Release);

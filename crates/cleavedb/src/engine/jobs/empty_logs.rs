@@ -8,7 +8,9 @@ use crate::base::{FileId, Result};
 use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
-use crate::engine::jobs::collect_garbage::{BINDS, claims_of, run_collection};
+use crate::engine::jobs::collect_garbage::{
+    BINDS, claims_of, has_memory_beside, room_for_copies, run_collection, those_with_room,
+};
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
@@ -33,7 +35,7 @@ struct EmptyLogs {
 pub(crate) fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
     let fill = core.fast_fill();
     let may_run = !state.has(Sole::EmptiedLogs) && state.shortages.may_try(Need::Collection, now());
-    if !may_run || !core.dirs.are_apart() || !fill.wants_room() {
+    if !may_run || !core.dirs.are_apart() || !fill.wants_room() || !has_memory_beside(core, state) {
         return None;
     }
     let view = core.published.view();
@@ -43,7 +45,8 @@ pub(crate) fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
     let chosen: BTreeSet<FileId> = to_empty(fill, &logs).iter().map(|log| log.key.id).collect();
     let is_chosen = |file: &&Candidate| chosen.contains(&file.file);
     let files: Vec<Candidate> = view.values.figures().candidates.iter().filter(is_chosen).cloned().collect();
-    let choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
+    let mut choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
+    choice.files = those_with_room(&view.values, choice.files, room_for_copies(core, state));
     (!choice.files.is_empty()).then_some(choice)
 }
 

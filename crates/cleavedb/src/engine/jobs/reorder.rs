@@ -51,7 +51,7 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<
         ValueReordering::WhenIdle => state.activity() != Activity::Full,
         ValueReordering::Never => false,
     };
-    let may_run = !state.has(Sole::ValueCollection) && !state.shortages.any_on(core.dirs.slow_tier());
+    let may_run = !state.collects_values() && !state.shortages.any_on(core.dirs.slow_tier());
     if !may_run || !is_wanted || !core.placement.keeps_key_order() {
         return None;
     }

@@ -289,8 +289,10 @@ impl Core {
         let of_one = active.as_ref().map_or(0, |log| log.capacity());
         let (spare, is_coming) = self.logs.spare();
         let coming = if spare.is_none() && is_coming { of_one } else { 0 };
+        // On a full tier there is no spare one.
+        let average = if spare.is_some() || is_coming { of_one / 2 * 3 } else { of_one / 2 };
         let logs = active.into_iter().chain(spare.filter(is_fast));
-        (logs.map(|log| log.capacity().saturating_sub(log.end())).sum::<u64>() + coming, of_one / 2 * 3)
+        (logs.map(|log| log.capacity().saturating_sub(log.end())).sum::<u64>() + coming, average)
     }
 
     /// The stage that demotion drains: the fast tier. It never stops writers, whose logs are made on the slow tier once it

@@ -8,6 +8,7 @@
 //! At the limit they write as fast as value GC removes garbage, and more slowly beyond. They are never stopped, and not
 //! slowed while no garbage can be removed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,9 +29,15 @@ const FILL_PER_TENTH: f64 = 0.125;
 /// The fill of the pacing stage at the garbage limit, where writers go at the drain rate.
 const FILL_AT_CAP: f64 = 0.75;
 
-/// The fill of the pacing stage never exceeds this: writers go at four tenths of the drain rate at least. That is enough for
+/// A little beyond the limit the fill of the pacing stage stays at this, where writers go at four tenths of the drain rate: enough for
 /// garbage to become less, and the rate may be that of value GC before it had much to do.
-const FILL_MAX: f64 = 0.87;
+const FILL_BEYOND: f64 = 0.87;
+/// From this many tenths of the limit on, the fill grows again, by as much for each: the drain rate was not what it seemed.
+const FAR_BEYOND_TENTHS: f64 = 13.0;
+const FILL_PER_TENTH_FAR: f64 = 0.02;
+
+/// The fill never exceeds this, so that writers are slowed but never stopped.
+const FILL_MAX: f64 = 1.0;
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
 const HIDDEN_PERCENT: u64 = 16;
@@ -52,7 +59,8 @@ const UNFLUSHED_FAST_PART: u64 = 4;
 fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
     let tenths = 10.0 * garbage / garbage_limit.of(live).max(1) as f64;
-    (FILL_AT_CAP + (tenths - 10.0) * FILL_PER_TENTH).clamp(0.0, FILL_MAX)
+    let near = (FILL_AT_CAP + (tenths - 10.0) * FILL_PER_TENTH).clamp(0.0, FILL_BEYOND);
+    (near + (tenths - FAR_BEYOND_TENTHS).max(0.0) * FILL_PER_TENTH_FAR).min(FILL_MAX)
 }
 
 impl Core {
@@ -218,6 +226,25 @@ impl Core {
         is_too_much
     }
 
+    /// Estimates hidden garbage anew after a change of tables: a flush hides more, and a compaction makes some of it known, which
+    /// would slow writers down if it counted twice.
+    pub fn review_hidden(&self) {
+        let _reviewing = self.work.space.reviewing.lock();
+        let (view, none) = (self.published.view(), BTreeSet::new());
+        let figures = Figures {
+            levels: view.version.figures(&|_| false),
+            targets: self.level_targets(),
+            dropped: &[],
+            running: &[],
+            oldest_snapshot: self.snapshots.oldest(&self.published),
+            stale: &none,
+            stale_when_idle: &none,
+            uncovers: false,
+            when_idle: false,
+        };
+        self.hides_too_much(&view, &figures);
+    }
+
     /// True if value files exceed the garbage limit under the assumption that the front makes as many records dead as
     /// it can, and do not exceed it otherwise.
     pub fn front_hides_too_much(&self, view: &View) -> bool {
@@ -252,8 +279,8 @@ mod tests {
     #[test]
     fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
         let garbage_limit = GarbageLimit { percent: 30, bytes: 700, overhead: 0, room: u64::MAX };
-        let fills = [0, 800, 1000, 1050, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
-        assert_eq!(fills, [0.0, 0.5, 0.75, 0.8125, FILL_MAX]);
+        let fills = [0, 800, 1000, 1050, 1300, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
+        assert_eq!(fills, [0.0, 0.5, 0.75, 0.8125, FILL_BEYOND, FILL_MAX]);
         // No live bytes, and a limit of zero.
         assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, overhead: 0, room: u64::MAX }), 0.0);
     }
