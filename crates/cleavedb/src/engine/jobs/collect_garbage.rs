@@ -9,7 +9,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
-use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, least_memory, remove_unreferenced};
+use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -117,7 +117,7 @@ pub(crate) fn room_for_copies(core: &Core, state: &WorkState) -> u64 {
 
 /// True unless another collection is running that has the memory for jobs, and the caches cannot give as much.
 pub(crate) fn has_memory_beside(core: &Core, state: &WorkState) -> bool {
-    !state.collects_values() || core.spare_of_caches() >= least_memory(core)
+    !state.collects_values() || core.spare_of_caches() >= core.settings.tuning.beside_bytes
 }
 
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the

@@ -146,6 +146,8 @@ pub struct Tuning {
     pub garbage_percent: u64,
     /// While the store is idle, value GC goes on, so that garbage and fixed costs together are within the limit.
     pub collects_when_idle: bool,
+    /// What a collection needs at least of the caches if another one has the memory for jobs: to sort, to judge, and for buffers.
+    pub beside_bytes: usize,
     /// A second collection may run once the first one works this share of the time, in percent: all of it while writers wait and nobody reads.
     pub second_collection_percent: u64,
     /// Tables are rewritten if more than this percentage of their addresses is resolved through redirect tables.
@@ -269,6 +271,7 @@ impl Tuning {
             garbage_bytes: GARBAGE_BYTES_DEFAULT,
             garbage_percent: GARBAGE_PERCENT_DEFAULT.into(),
             collects_when_idle: true,
+            beside_bytes: 0,
             second_collection_percent: 100,
             stale_percent: 80,
             compacts_when_idle: true,
@@ -316,6 +319,7 @@ impl Tuning {
         let more = (tuning.compactions_max - 1) * compaction;
         // A fetch buffer may be up to a third larger than requested.
         tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
+        tuning.beside_bytes = tuning.judged_bytes_max() + tuning.sorted_bytes_by_gc() + (budget / 16).min(4 * MIB);
         let rest = budget - (tuning.log_buffer_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(17 * part);
         Some(tuning)
@@ -464,6 +468,7 @@ impl Tuning {
             garbage_bytes: 64 << 10,
             garbage_percent: 60,
             collects_when_idle: false,
+            beside_bytes: 0,
             second_collection_percent: 0,
             stale_percent: 50,
             compacts_when_idle: true,

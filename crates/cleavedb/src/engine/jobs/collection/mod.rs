@@ -31,7 +31,7 @@ use crate::format::edit::Edit;
 use crate::format::values::EXTENT_ALIGN;
 use crate::values::record_notes::RecordNotes;
 
-use self::state::{BUFFER_BYTES, Collection};
+use self::state::Collection;
 
 /// What files are collected for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +115,6 @@ fn copy_live(mut collection: Collection<'_>, walks: bool) -> Result<Collected> {
     let (files, copies) = (collection.outputs.made().to_vec(), collection.copies);
     let edit = Edit { files_added: files.clone(), values_placed: places, reordered, ..Edit::default() };
     Ok(Collected::Copied(Box::new(Copied { edit, copies, files, bytes_before, written, paused, of, is_beside })))
-}
-
-/// The memory that a collection needs at least: to judge records, to put them in order, and for buffers.
-pub(crate) fn least_memory(core: &Core) -> usize {
-    core.settings.tuning.judged_bytes_max() + core.settings.tuning.sorted_bytes_by_gc() + BUFFER_BYTES
 }
 
 /// Removes files that no edit references. If that fails, the next open removes them.

@@ -7,10 +7,10 @@ use crate::base::memory::Counted;
 use crate::base::{DirId, FileId, Result};
 use crate::engine::core::Core;
 use crate::engine::current_survey::RunningCollection;
+use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::outputs::Outputs;
 use crate::engine::jobs::collection::staged::StagedRecords;
 use crate::engine::jobs::collection::throttle::Throttle;
-use crate::engine::jobs::collection::{Purpose, least_memory};
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
@@ -242,9 +242,9 @@ fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Cou
     let sorted = usize::try_from(sorted.saturating_add(sorted / 4)).unwrap_or(usize::MAX);
     let wanted = tuning.sorted_bytes_max().min(sorted);
     // No more than the caches can give now.
-    let beside = if has_own { 0 } else { least_memory(core) };
+    let beside = if has_own { 0 } else { tuning.beside_bytes };
     let more = wanted.saturating_sub(own).min(core.spare_of_caches().saturating_sub(beside));
-    let taken = if has_own { more } else { more + own + BUFFER_BYTES };
+    let taken = if has_own { more } else { more + beside };
     if taken == 0 {
         return (own, None);
     }
