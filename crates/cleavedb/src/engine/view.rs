@@ -75,6 +75,15 @@ impl View {
         View::new(sources)
     }
 
+    /// What a merge of tables needs: the tables, the buckets, and where records have moved. A job that takes seconds must hold no
+    /// file of values, or what value GC empties meanwhile would take space until its end.
+    pub fn of_tables(&self) -> View {
+        self.with(|sources| {
+            (sources.sealed, sources.runs, sources.logs) = (Vec::new(), Vec::new(), Arc::default());
+            sources.values = Arc::new(sources.values.moves());
+        })
+    }
+
     /// All layers, newest first (rule 1).
     pub fn layers(&self) -> &[Layer] {
         &self.layers

@@ -91,6 +91,14 @@ impl ValueFiles {
         ValueFiles { files, stored, state, ..ValueFiles::default() }
     }
 
+    /// Only the files that were emptied, and their redirect tables.
+    pub fn moves(&self) -> ValueFiles {
+        let moved = self.files.iter().filter(|(_, entry)| matches!(entry, Entry::Moved(_)));
+        let files: SharedMap<FileId, Entry> = moved.map(|(file, entry)| (*file, entry.clone())).collect();
+        let stored = files.values().map(|entry| (entry.stored().id(), entry.stored().clone())).collect();
+        ValueFiles::new(files, stored, ValueState::default())
+    }
+
     /// ValueFigures on the files. O(files) for the first who asks, and O(1) for others: nothing of it ever changes.
     pub fn figures(&self) -> &ValueFigures {
         self.figures.get_or_init(|| {
@@ -154,17 +162,6 @@ impl ValueFiles {
                 },
                 None => return Ok(Located::Unknown),
             }
-        }
-    }
-
-    /// The present address of a record, if its file was collected and the record moved.
-    pub fn refreshed_address(&self, address: Address) -> Result<Option<Address>> {
-        match self.files.get(&address.file) {
-            Some(Entry::Moved(_)) => Ok(match self.locate(address)? {
-                Located::At(_, now) => Some(now),
-                Located::Dead | Located::Unknown => None,
-            }),
-            _ => Ok(None),
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod live_records;
 pub mod record_notes;
 pub mod survey;
 pub mod files;
+pub mod present_addresses;
 pub mod placement;
 pub mod newest;
 pub mod stale;

@@ -199,6 +199,18 @@ fn seal_page(out: &mut Vec<u8>, start: usize, id: FileId) {
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
+/// What a page says of an offset.
+enum Looked {
+    /// It has the entry, or the record was dead.
+    Answer(Option<RedirectEntry>),
+    /// The offset is below its first one, which is this.
+    Before(u64),
+    /// The offset is above its last one, which is this.
+    After(u64),
+    /// It has no entries.
+    Damaged,
+}
+
 /// A redirect table, open for lookups.
 pub struct Redirect {
     file: Arc<StoredFile>,
@@ -228,7 +240,17 @@ impl Redirect {
     /// # Errors
     /// [`Error::Corruption`] if a page is damaged.
     pub fn follow(&self, address: Address) -> Result<Option<Address>> {
-        let Some(RedirectEntry { to: (index, offset), len, .. }) = self.find(address.offset)? else { return Ok(None) };
+        self.follow_from(address, &mut None)
+    }
+
+    /// As [`follow`](Redirect::follow); looks at `page` first, and leaves there the page that had the answer. So addresses that
+    /// are near each other are found without a search.
+    ///
+    /// # Errors
+    /// As [`follow`](Redirect::follow).
+    pub fn follow_from(&self, address: Address, page: &mut Option<Arc<Buffer>>) -> Result<Option<Address>> {
+        let found = self.find(address.offset, page)?;
+        let Some(RedirectEntry { to: (index, offset), len, .. }) = found else { return Ok(None) };
         let damaged = |reason| Error::corruption(self.file.path(), self.table.start, reason);
         let file = *self.to.get(index).ok_or_else(|| damaged("a record moved to an unknown extent"))?;
         match len.unwrap_or(address.len) {
@@ -253,7 +275,9 @@ impl Redirect {
         let shape = self.table.shape;
         let pages = self.table.len / PAGE_BYTES as u64;
         if (offsets.len() as u64) < pages {
-            return offsets.iter().try_for_each(|offset| self.find(*offset)?.map_or(Ok(()), &mut arrived));
+            let mut page = None;
+            let mut find = |offset: &u64| self.find(*offset, &mut page)?.map_or(Ok(()), &mut arrived);
+            return offsets.iter().try_for_each(&mut find);
         }
         let file = self.file.file()?;
         let (mut rest, mut chunk) = (offsets, Vec::new());
@@ -284,9 +308,30 @@ impl Redirect {
         Ok(())
     }
 
-    fn find(&self, offset: u64) -> Result<Option<RedirectEntry>> {
+    /// Looks for an offset in a page.
+    fn look(&self, page: &[u8], offset: u64) -> Looked {
         let shape = self.table.shape;
         let entries = shape.page_entries();
+        // The last page is padded with zeros, which are not offsets of records: the search ends there, too.
+        let at = |index: usize| shape.entry(page, index);
+        let (first, last) = (at(0).from, at(entries - 1).from);
+        let index = partition_point(entries, |index| (1..offset).contains(&at(index).from));
+        let found = Some(index).filter(|index| *index < entries).map(at).filter(|entry| entry.from != 0);
+        match found {
+            _ if first == 0 => Looked::Damaged,
+            Some(entry) if entry.from == offset => Looked::Answer(Some(entry)),
+            Some(_) if index > 0 => Looked::Answer(None),
+            Some(entry) => Looked::Before(entry.from),
+            None => Looked::After(if last == 0 { at(index - 1).from } else { last }),
+        }
+    }
+
+    fn find(&self, offset: u64, known: &mut Option<Arc<Buffer>>) -> Result<Option<RedirectEntry>> {
+        if let Some(page) = known
+            && let Looked::Answer(answer) = self.look(page, offset)
+        {
+            return Ok(answer);
+        }
         // The page is in low..high; known offsets at both ends guide the interpolation.
         let (mut low, mut high) = (0, self.table.len / PAGE_BYTES as u64);
         let (mut below, mut above) = (0, None);
@@ -302,18 +347,14 @@ impl Redirect {
             };
             guesses += 1;
             let page = self.page(guess)?;
-            // The last page is padded with zeros, which are not offsets of records: the search ends there, too.
-            let at = |index: usize| shape.entry(&page, index);
-            let (first, last) = (at(0).from, at(entries - 1).from);
-            let is_last = last == 0;
-            let index = partition_point(entries, |index| (1..offset).contains(&at(index).from));
-            let found = Some(index).filter(|index| *index < entries).map(at).filter(|entry| entry.from != 0);
-            match found {
-                _ if first == 0 => return Err(self.damaged(guess, "a page is empty")),
-                Some(entry) if entry.from == offset => return Ok(Some(entry)),
-                Some(_) if index > 0 => return Ok(None),
-                Some(entry) => (high, above) = (guess, Some(entry.from)),
-                None => (low, below) = (guess + 1, if is_last { at(index - 1).from } else { last }),
+            match self.look(&page, offset) {
+                Looked::Damaged => return Err(self.damaged(guess, "a page is empty")),
+                Looked::Answer(answer) => {
+                    *known = Some(page);
+                    return Ok(answer);
+                }
+                Looked::Before(first) => (high, above) = (guess, Some(first)),
+                Looked::After(last) => (low, below) = (guess + 1, last),
             }
         }
         Ok(None)
@@ -441,12 +482,16 @@ pub fn read_all(
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::{Entry, ValueFiles};
+    use super::super::present_addresses::PresentAddresses;
     use super::*;
-    use crate::base::{DirId, FileKey, FileKind};
+    use crate::base::{DirId, FileKey, FileKind, SharedMap};
+    use crate::format::value_state::ValueState;
     use crate::io::SimDisk;
     use crate::io::file_guard::FileGuard;
     use crate::io::handles::Handles;
     use crate::io::pending_deletions::PendingDeletions;
+    use crate::sched::random::Random;
 
     /// Records were 900 B long; their new length depends on their location.
     fn len_of((index, offset): RedirectPlace) -> u32 {
@@ -514,6 +559,13 @@ mod tests {
                 // All, with offsets between them that are not there; and a few.
                 let all: Vec<u64> = pairs.iter().flat_map(|(from, _)| [*from, *from + 1]).collect();
                 let few: Vec<u64> = pairs.iter().map(|(from, _)| *from).step_by(700).collect();
+                // Whatever page had the answer before.
+                let mut page = None;
+                for offset in all.iter().chain(all.iter().rev().step_by(97)) {
+                    let address = Address { file: FileId(1), offset: *offset, len: 900, value_len: 800 };
+                    let found = redirect.follow_from(address, &mut page).unwrap();
+                    assert_eq!(found, redirect.follow(address).unwrap(), "{offset} of {count}");
+                }
                 for offsets in [all, few] {
                     let wanted: Vec<(u64, u64)> =
                         offsets.iter().filter_map(|offset| follow(&redirect, *offset).unwrap()).collect();
@@ -524,6 +576,31 @@ mod tests {
                 assert_eq!(follow(&open(&disk, places[0]), 77).unwrap(), Some((20, 1)));
                 assert_eq!(follow(&open(&disk, places[2]), 77).unwrap(), None);
             }
+        }
+    }
+
+    #[test]
+    fn addresses_in_any_order_lead_to_where_the_records_are_now_through_several_files() {
+        let disk = SimDisk::new();
+        // Of file 1 every third record is dead, and the others moved to file 20 or 30. File 20 was emptied into file 30.
+        let first: Vec<(u64, RedirectPlace)> =
+            (1..3000).filter(|n| n % 3 > 0).map(|n| (n * 100, ((n % 3 - 1) as usize, n * 10))).collect();
+        let second: Vec<(u64, RedirectPlace)> = (1..3000).map(|n| (n * 10, (1, n * 7 + 50_000))).collect();
+        let places = write(&disk, &[&first, &second], Shape::Pairs);
+        let moved = |table: usize| Entry::Moved(Arc::new(open(&disk, places[table])));
+        let files = [(FileId(1), moved(0)), (FileId(20), moved(1))].into_iter().collect();
+        let values = ValueFiles::new(files, SharedMap::default(), ValueState::default());
+        let mut present = PresentAddresses::new(&values);
+        let mut random = Random::new(3);
+        for n in (1..3000).chain((0..3000).map(|_| random.below(2999) + 1)) {
+            let address = Address { file: FileId(1), offset: n * 100, len: 900, value_len: 800 };
+            let wanted = match n % 3 {
+                0 => None,
+                1 => Some(Address { file: FileId(30), offset: n * 7 + 50_000, ..address }),
+                _ => Some(Address { file: FileId(30), offset: n * 10, ..address }),
+            };
+            assert_eq!(present.find(address).unwrap(), wanted, "{n}");
+            assert_eq!(present.find(Address { file: FileId(30), ..address }).unwrap(), None, "it has not moved");
         }
     }
 

@@ -41,6 +41,7 @@ use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choo
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
+use crate::values::files::Located;
 use crate::values::record_notes::RecordNotes;
 
 /// A subtask is not worth a thread of its own below this many output tables...
@@ -323,6 +324,7 @@ impl TableMerge {
     /// Captures the horizon and splits the job into one subtask per available thread, if it is large enough.
     pub fn plan(core: &Core, compact: &Compact) -> Result<TableMerge> {
         let horizon = core.job_horizon();
+        let horizon = JobHorizon { view: Arc::new(horizon.view.of_tables()), ..horizon };
         let version = &horizon.view.version;
         let find = |id: &FileId| {
             let found = version.find(*id).map(|(_, table)| table.clone());
@@ -495,9 +497,14 @@ impl SubtaskWork for TableMerge {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let fetch = |(key, stamp, payload): VersionRef<'_>, deltas: DeltaFigures| {
             let is_worth_it = |base: Address| is_worth_folding(deltas, base.value_len as usize);
-            match Address::decode(payload).is_some_and(is_worth_it) {
-                true => core.payload(view, key, stamp, Slice::copy_from(payload), None).map(Some),
-                false => Ok(None),
+            let Some(base) = Address::decode(payload).filter(|base| is_worth_it(*base)) else { return Ok(None) };
+            // The tables that the job merges reference the base, so the present view has it, unless a newer base was found.
+            let present = core.published.view();
+            match present.values.locate(base)? {
+                Located::Dead => Ok(None),
+                Located::At(..) | Located::Unknown => {
+                    core.payload(&present, key, stamp, Slice::copy_from(payload), None).map(Some)
+                }
             }
         };
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };
@@ -507,7 +514,7 @@ impl SubtaskWork for TableMerge {
             None => dead.miss(),
         };
         let source = Retention::new(cursor, horizon).until(range.to.as_deref()).with_ranges(&self.tombstones);
-        let mut writer = FoldWriter::new(core, view);
+        let mut writer = FoldWriter::new(core);
         let source = FoldedValues::new(source.showing_dead(&mut note), &mut writer);
         let source = RefreshedAddresses::new(source, &view.values);
         let source = Watched::new(source, self.progress(core));

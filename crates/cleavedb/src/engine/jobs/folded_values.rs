@@ -14,7 +14,6 @@ use crate::base::{
 };
 use crate::engine::core::Core;
 use crate::engine::jobs::collection::remove_unreferenced;
-use crate::engine::view::View;
 use crate::format::group::Group;
 use crate::format::interval::{Interval, bound_at, bound_behind};
 use crate::format::record::Operation;
@@ -104,7 +103,6 @@ impl<C: Cursor> VersionSource for FoldedValues<'_, '_, C> {
 /// Writes the values of a subtask. Drops what it has written unless it is [finished](FoldWriter::finish).
 pub(crate) struct FoldWriter<'a> {
     core: &'a Core,
-    view: &'a Arc<View>,
     /// The separation threshold of a keyspace.
     separation: Box<dyn FnMut(KeyspaceId) -> usize + 'a>,
     segment: Option<Segment>,
@@ -141,9 +139,9 @@ struct FoldedExtent {
 }
 
 impl<'a> FoldWriter<'a> {
-    /// A writer for a job that works on `view`.
-    pub fn new(core: &'a Core, view: &'a Arc<View>) -> FoldWriter<'a> {
-        FoldWriter { core, view, separation: Box::new(core.keyspaces.separations()), segment: None }
+    /// A writer for a job.
+    pub fn new(core: &'a Core) -> FoldWriter<'a> {
+        FoldWriter { core, separation: Box::new(core.keyspaces.separations()), segment: None }
     }
 
     fn takes(&mut self, key: &[u8], value: &[u8]) -> bool {
@@ -155,7 +153,7 @@ impl<'a> FoldWriter<'a> {
         let core = self.core;
         let segment = match &mut self.segment {
             Some(segment) => segment,
-            none => none.insert(Segment::create(core, self.view)?),
+            none => none.insert(Segment::create(core)?),
         };
         let (address, bytes) = segment.add(core, key, seqno, value)?;
         // The base was read, and this is written.
@@ -185,7 +183,7 @@ impl Drop for FoldWriter<'_> {
 }
 
 impl Segment {
-    fn create(core: &Core, view: &View) -> Result<Segment> {
+    fn create(core: &Core) -> Result<Segment> {
         let tuning = &core.settings.tuning;
         let key = core.new_file(FileKind::Segment, core.dirs.of_new(FileKind::Segment))?;
         let (access, pending_bytes) = (core.readers.access_in(key.dir), tuning.extent_buffer_bytes());
@@ -194,7 +192,7 @@ impl Segment {
         Ok(Segment {
             key,
             builder,
-            borders: core.placement.borders(&view.values.figures().candidates),
+            borders: core.placement.borders(&core.published.view().values.figures().candidates),
             compressor: RecordCompressor::new(tuning.value_compression),
             record: Vec::new(),
             extents: Vec::new(),

@@ -1,23 +1,21 @@
 //! Addresses that are brought up to date as compactions pass them by.
 
 use crate::base::versions::{VersionRef, VersionSource};
-use crate::base::{Address, FileId, Kind, Result};
-use crate::values::files::{Entry, ValueFiles};
+use crate::base::{Address, Kind, Result};
+use crate::values::files::ValueFiles;
+use crate::values::present_addresses::PresentAddresses;
 
 /// Versions with addresses that name the files where the values are now, and not those where they were.
 pub(crate) struct RefreshedAddresses<'a, S> {
     source: S,
-    values: &'a ValueFiles,
-    /// Files that were emptied, in order.
-    moved: Vec<FileId>,
+    present: PresentAddresses<'a>,
     /// The present address of the version that the source stands on, if it is another.
     now: Option<Vec<u8>>,
 }
 
 impl<'a, S> RefreshedAddresses<'a, S> {
     pub fn new(source: S, values: &'a ValueFiles) -> RefreshedAddresses<'a, S> {
-        let is_moved = |(id, entry): (&FileId, &Entry)| matches!(entry, Entry::Moved(_)).then_some(*id);
-        RefreshedAddresses { source, values, moved: values.files.iter().filter_map(is_moved).collect(), now: None }
+        RefreshedAddresses { source, present: PresentAddresses::new(values), now: None }
     }
 }
 
@@ -30,12 +28,10 @@ impl<S: VersionSource> VersionSource for RefreshedAddresses<'_, S> {
             return Ok(false);
         }
         let (_, stamp, payload) = self.source.current();
-        if !self.moved.is_empty()
-            && stamp.kind() == Some(Kind::PutAt)
+        if stamp.kind() == Some(Kind::PutAt)
             && let Some(address) = Address::decode(payload)
-            && self.moved.binary_search(&address.file).is_ok()
             // What cannot be read now is not lost by being referenced as it was.
-            && let Ok(Some(now)) = self.values.refreshed_address(address)
+            && let Ok(Some(now)) = self.present.find(address)
         {
             let mut payload = Vec::with_capacity(Address::ENCODED_BYTES_MAX);
             now.encode(&mut payload);
