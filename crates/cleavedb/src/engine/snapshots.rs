@@ -87,6 +87,11 @@ pub(crate) struct JobHorizon {
 }
 
 impl JobHorizon {
+    /// The same with the part of the view that a merge of tables needs ([`View::of_tables`]).
+    pub fn of_tables(self) -> JobHorizon {
+        JobHorizon { view: Arc::new(self.view.of_tables()), ..self }
+    }
+
     /// The rules for dropping versions of one stream.
     pub fn over<'a>(
         &self,

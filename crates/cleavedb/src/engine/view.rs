@@ -75,8 +75,8 @@ impl View {
         View::new(sources)
     }
 
-    /// What a merge of tables needs: the tables, the buckets, and where records have moved. A job that takes seconds must hold no
-    /// file of values, or what value GC empties meanwhile would take space until its end.
+    /// What a merge of tables needs: the tables, the buckets, and where records have moved; the active index table is held, too. A
+    /// job that takes seconds must hold no file of values, or what value GC empties meanwhile would take space until its end.
     pub fn of_tables(&self) -> View {
         self.with(|sources| {
             (sources.sealed, sources.runs, sources.logs) = (Vec::new(), Vec::new(), Arc::default());

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::files::{Entry, ValueFiles};
-use super::redirect::Redirect;
+use super::redirect::{PAGE_BYTES, Redirect};
 use crate::base::{Address, Buffer, FileId, Result};
 
 /// Files whose last pages are kept, each in the place that its number gives.
-const KEPT: usize = 128;
+const KEPT: usize = 64;
 
 /// Looks up the present addresses of records.
 pub struct PresentAddresses<'a> {
@@ -23,6 +23,9 @@ struct Passed<'a> {
     moved: Option<&'a Redirect>,
     page: Option<Arc<Buffer>>,
 }
+
+/// Memory of the pages that are kept.
+pub const KEPT_BYTES: usize = KEPT * PAGE_BYTES;
 
 impl<'a> PresentAddresses<'a> {
     /// Looks up addresses in these files, of which only those matter that were emptied ([`ValueFiles::moves`]).

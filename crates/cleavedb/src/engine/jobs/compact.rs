@@ -41,7 +41,6 @@ use crate::levels::picker::{Choice, Compact, Figures, LevelTargets, choose, choo
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
 use crate::sched::clock::now;
-use crate::values::files::Located;
 use crate::values::record_notes::RecordNotes;
 
 /// A subtask is not worth a thread of its own below this many output tables...
@@ -323,8 +322,7 @@ pub(crate) struct TableMerge {
 impl TableMerge {
     /// Captures the horizon and splits the job into one subtask per available thread, if it is large enough.
     pub fn plan(core: &Core, compact: &Compact) -> Result<TableMerge> {
-        let horizon = core.job_horizon();
-        let horizon = JobHorizon { view: Arc::new(horizon.view.of_tables()), ..horizon };
+        let horizon = core.job_horizon().of_tables();
         let version = &horizon.view.version;
         let find = |id: &FileId| {
             let found = version.find(*id).map(|(_, table)| table.clone());
@@ -497,14 +495,13 @@ impl SubtaskWork for TableMerge {
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let fetch = |(key, stamp, payload): VersionRef<'_>, deltas: DeltaFigures| {
             let is_worth_it = |base: Address| is_worth_folding(deltas, base.value_len as usize);
-            let Some(base) = Address::decode(payload).filter(|base| is_worth_it(*base)) else { return Ok(None) };
-            // The tables that the job merges reference the base, so the present view has it, unless a newer base was found.
-            let present = core.published.view();
-            match present.values.locate(base)? {
-                Located::Dead => Ok(None),
-                Located::At(..) | Located::Unknown => {
-                    core.payload(&present, key, stamp, Slice::copy_from(payload), None).map(Some)
+            match Address::decode(payload).is_some_and(is_worth_it) {
+                // The present view has what the tables that are being merged reference.
+                true => {
+                    let (present, payload) = (core.published.view(), Slice::copy_from(payload));
+                    core.payload(&present, key, stamp, payload, None).map(Some)
                 }
+                false => Ok(None),
             }
         };
         let horizon = Horizon { fetch: Some(&fetch), ..self.horizon.over(&bottom, &dropped, &core.keyspaces) };

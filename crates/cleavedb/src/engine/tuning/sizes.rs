@@ -30,6 +30,7 @@ use crate::values::placement::hash::HashPlacement;
 use crate::values::placement::log::LogPlacement;
 use crate::values::placement::range::RangePlacement;
 use crate::values::placement::{Placement, VictimPolicy};
+use crate::values::present_addresses::KEPT_BYTES;
 
 const MIB: usize = 1 << 20;
 /// Data blocks of a delta segment are cut at this size, so that a read of few operands reads little.
@@ -502,9 +503,9 @@ impl Default for Tuning {
 }
 
 /// Memory of the blocks of a compaction of `tables` tables of HL0, with the two levels that it reads and the block just
-/// read.
+/// read, and of pages of redirect tables.
 fn compaction_bytes(block_size: usize, tables: usize) -> usize {
-    (tables + 3) * (block_size + CURSOR_BYTES) + block_size
+    (tables + 3) * (block_size + CURSOR_BYTES) + block_size + KEPT_BYTES
 }
 
 /// Memory of the builder of a delta segment, which a flush has beside that of its tables.
