@@ -8,7 +8,7 @@ use super::redirect::{PAGE_BYTES, Redirect};
 use crate::base::{Address, Buffer, FileId, Result};
 
 /// Files whose last pages are kept, each in the place that its number gives.
-const KEPT: usize = 64;
+const KEPT: usize = 32;
 
 /// Looks up the present addresses of records.
 pub struct PresentAddresses<'a> {
