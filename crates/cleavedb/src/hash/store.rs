@@ -385,9 +385,10 @@ impl HashStore {
         self.files.lock().values().map(|file| file.bytes).sum()
     }
 
-    /// Keys with a value; of keys whose newest record is an operand, all.
+    /// Keys with a value; of keys whose newest record is an operand, all. Both counts change meanwhile, so it may be off by what is
+    /// being written.
     pub fn keys(&self) -> usize {
-        self.index.len() - self.tombstones()
+        self.index.len().saturating_sub(self.tombstones())
     }
 
     /// Deleted keys that are still in memory, because older records of them may be on storage.
