@@ -15,6 +15,7 @@ use crate::slow_spell::SlowSpell;
 
 /// The fast directory, of a database with two.
 pub const FAST: &str = "/fast";
+const SLOW: &str = "/slow";
 
 /// Where the files of an emulated KV device lie.
 pub const DEVICE: &str = "/device";
@@ -109,7 +110,7 @@ impl Plan {
     /// The options to open with for writing: in each epoch other directories, another budget of the fast tier, and another way
     /// to schedule background work.
     pub fn options(&self, epoch: u64) -> Options {
-        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7469_6572);
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x6275_6467);
         let mut scheduled = Rng::of(self.seed.wrapping_add(epoch), 0x7363_6865);
         let fixed = |merge_runs, flush_bytes| Scheduling::Static { merge_runs, flush_bytes: Some(flush_bytes) };
         let policies = [
@@ -125,15 +126,18 @@ impl Plan {
             .scheduling(*scheduled.pick(&policies))
             .background_io_limit(*scheduled.pick(&[None, None, Some(1 << 20), Some(64 << 20)]))
             .bypass(*scheduled.pick(if self.kv_device { &WITH_DEVICE } else { &[Bypass::Off, Bypass::Spill] }));
-        if !self.two_directories {
-            return options;
-        }
-        let slow = *rng.pick(&["/slow", "/slow", "/other", FAST]);
+        let Some(slow) = self.slow_directory(epoch) else { return options };
         let options = options.fast_dir(FAST).slow_dir(slow);
         match slow != FAST && rng.one_in(2) {
             true => options.fast_bytes(*rng.pick(&[400 << 10, 700 << 10, 2 << 20])),
             false => options,
         }
+    }
+
+    /// The slow directory of an epoch, beside [`FAST`], in runs with two.
+    pub fn slow_directory(&self, epoch: u64) -> Option<&'static str> {
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7469_6572);
+        self.two_directories.then(|| *rng.pick(&[SLOW, SLOW, "/other", FAST]))
     }
 
     /// What an emulated KV device is like, in runs that have one.
@@ -149,7 +153,7 @@ impl Plan {
         let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x6c61_7465);
         let mut drawn = |of: &[u64]| Duration::from_micros(*rng.pick(of));
         match self.two_directories {
-            true => vec![(FAST, drawn(&[0, 0, 2])), ("/slow", drawn(&[0, 0, 20, 200])), ("/other", drawn(&[0, 40]))],
+            true => vec![(FAST, drawn(&[0, 0, 2])), (SLOW, drawn(&[0, 0, 20, 200])), ("/other", drawn(&[0, 40]))],
             false => Vec::new(),
         }
     }
@@ -168,14 +172,16 @@ impl Plan {
         Some(SlowSpell { directory, after, lasts, latency: Duration::from_micros(latency), usual })
     }
 
-    /// True if the disk of one of two directories vanishes in some epochs.
-    pub fn can_vanish(&self) -> bool {
-        self.two_directories && self.clients == 1
+    /// True if the disk of one of two directories vanishes in an epoch, in place of other faults. A run with a planted bug is
+    /// about that bug.
+    pub fn vanishes(&self, epoch: u64) -> bool {
+        let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7661_6e69);
+        self.faults && self.two_directories && self.clients == 1 && self.canary.is_none() && rng.one_in(2)
     }
 
     /// The directory on whose disk faults occur, if the database has two and only one of them fails.
     pub fn failing_directory(&self, drawn: u64) -> Option<&'static str> {
-        let directories = [None, Some(FAST), Some("/slow"), Some("/other")];
+        let directories = [None, Some(FAST), Some(SLOW), Some("/other")];
         directories[drawn as usize % directories.len()].filter(|_| self.two_directories)
     }
 

@@ -211,6 +211,9 @@ impl Simulation {
         let mut world = World::new(self.epoch, self.plan.syncs_by_default()).with_checkpoints(checkpoints.clone());
         if self.plan.faults && self.plan.clients == 1 && self.rng.one_in(2) {
             world.tolerance = *self.rng.pick(&[Tolerance::FailingReads, Tolerance::FailingWrites, Tolerance::NoSpace]);
+            if self.plan.vanishes(self.epoch) {
+                world.tolerance = Tolerance::Vanished;
+            }
             lock(&self.progress).report.faulty_epochs += 1;
         }
         // With disk faults crashes are rarer, so that the faults have time to take effect.
@@ -489,12 +492,16 @@ impl Simulation {
     }
 
     /// Brings back the disks that are gone. Before, in some epochs, the database is opened without them: that is refused, unless
-    /// nothing of it is there.
+    /// they hold nothing of it; then work goes on without them.
     fn bring_back(&mut self) -> Result<(), Failure> {
         let gone = self.disk.vanished();
-        // Without a file in another directory nothing tells that the database exists.
-        let is_known =
-            self.disk.files().iter().any(|(path, _)| path.ends_with("OWNER") && !gone.contains(&parent(path)));
+        // Without a file in another of its directories nothing tells that the database exists.
+        let has_owner = |directory: &str| {
+            let directory = Path::new(directory);
+            let is_owner = |path: &Path| path.ends_with("OWNER") && path.parent() == Some(directory);
+            !gone.iter().any(|gone| gone == directory) && self.disk.files().iter().any(|(path, _)| is_owner(path))
+        };
+        let is_known = [Some(FAST), self.plan.slow_directory(self.epoch)].into_iter().flatten().any(has_owner);
         if let (Some(gone), true) = (gone.first(), is_known && self.rng.one_in(2)) {
             self.note(format!("open without {}", gone.display()));
             lock(&self.progress).report.opened_without += 1;
@@ -505,12 +512,12 @@ impl Simulation {
                 }
                 Err(_) => {}
                 Ok(db) => {
-                    let checked = self.expected.check(&db);
-                    return Err(Failure(format!(
-                        "open without {} succeeded, and finds {:?}",
-                        gone.display(),
-                        checked.map(drop)
-                    )));
+                    let whole = |error| Failure(format!("opened without {}: {error}", gone.display()));
+                    let base = self.expected.check(&db).map_err(|error| whole(error.to_string()))?;
+                    let base = base.map_err(|failure| whole(failure.0))?;
+                    db.close().map_err(|error| whole(error.to_string()))?;
+                    self.expected = Expected { base, epoch: self.epoch, ..Expected::nothing() };
+                    self.disk.forget_vanished();
                 }
             }
         }
@@ -578,10 +585,6 @@ enum Ended {
     Opening,
     /// Clients worked; this is the state expected at the next open.
     Working(Box<Expected>),
-}
-
-fn parent(path: &Path) -> PathBuf {
-    path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 fn count(progress: &Mutex<Progress>, verbose: bool, who: &str, operation: &Operation) {

@@ -23,6 +23,7 @@ use crate::engine::read::bounds::Bounds;
 use crate::engine::read::covers::{ScanSources, ScanSourcesBuilder};
 use crate::engine::scan_demand::ScanPlaces;
 use crate::engine::view::View;
+use crate::io::Access;
 use crate::io::read_ahead::Reservation;
 use crate::levels::point_reads::OneKey;
 
@@ -283,6 +284,8 @@ impl Scan {
         let (window, further) = match self.ends[at].window {
             // Most scans end here.
             0 => (usual, usual.div_ceil(2).max(2)),
+            // A round trip to the device costs more than values that are read in vain.
+            window if core.readers.slow_access == Access::Direct => (window, window * 2),
             window => (window, window + window.div_ceil(2)),
         };
         let room = core.memory.values_ahead.reserve(window.max(KEYS_CLOSE) * BYTES_AHEAD_TYPICAL);

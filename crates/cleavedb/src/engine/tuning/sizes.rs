@@ -575,6 +575,8 @@ impl Tuning {
                 policy: self.victims,
                 // The state kept for a small record while value GC decides its liveness is a few times its size.
                 small_bytes: self.judged_bytes_max() as u64 / 8,
+                // The job sorts a quarter more than its live bytes, for records that must be read again.
+                loose_bytes: self.sorted_bytes_max() as u64 / 4 * 3,
             }),
             ValuePlacement::Log { look_up_each } => Box::new(LogPlacement { segment_bytes, look_up_each }),
         }

@@ -25,6 +25,11 @@ impl SimDisk {
         self.state().vanished.keys().cloned().collect()
     }
 
+    /// The disks that are gone never come back; what is at their paths by now stays.
+    pub fn forget_vanished(&self) {
+        self.state().vanished.clear();
+    }
+
     /// Brings the disk of a directory back, in place of whatever is at its path by now; false if it is not gone.
     pub fn come_back(&self, directory: &Path) -> bool {
         self.state().come_back(directory)

@@ -69,7 +69,13 @@ mod tests {
 
     /// A job takes one file of this size.
     fn placement() -> RangePlacement {
-        RangePlacement { segment_bytes: 500, group_bytes: 1000, policy: VictimPolicy::Greedy, small_bytes: 0 }
+        RangePlacement {
+            segment_bytes: 500,
+            group_bytes: 1000,
+            policy: VictimPolicy::Greedy,
+            small_bytes: 0,
+            loose_bytes: u64::MAX,
+        }
     }
 
     fn log(file: u64, live: u64) -> Candidate {

@@ -41,8 +41,8 @@ const SMALL_EXTENTS_MAX: usize = 4;
 /// `LOOSE_MAX`.
 const LOOSE_PART: u64 = 64;
 const LOOSE_MAX: usize = 4;
-/// Up to this fraction of the live bytes is reordered together, but no more than a job can sort: the keys of a store that was loaded in random order are
-/// then in this many places, which a scan reads side by side.
+/// Up to this fraction of the live bytes is reordered together: the keys of a store that was loaded in random order are then in
+/// this many places, which a scan reads side by side.
 const LOOSE_JOB_PART: u64 = 8;
 
 /// Key ranges, and the units that are collected together.
@@ -56,6 +56,9 @@ pub struct RangePlacement {
     /// Neighbouring clusters that together hold no more than this are merged by reordering alone. A job must be able to
     /// judge this many bytes at once.
     pub small_bytes: u64,
+    /// Logs are reordered in jobs of no more live bytes than this, except for a single log: what a job sorts at once. A larger
+    /// one would read its files once for each part.
+    pub loose_bytes: u64,
 }
 
 /// Ranges that overlap, one with the next.
@@ -319,7 +322,7 @@ impl Placement for RangePlacement {
             let mut live = 0;
             let fits = loose.iter().take_while(|file| {
                 live += file.live_bytes();
-                live <= (all / LOOSE_JOB_PART).clamp(self.segment_bytes, UNIT_SEGMENTS * self.segment_bytes)
+                live <= (all / LOOSE_JOB_PART).max(self.segment_bytes).min(self.loose_bytes)
             });
             let count = fits.count().clamp(1, TABLES_MAX);
             return loose.iter().take(count).map(|file| file.file).collect();

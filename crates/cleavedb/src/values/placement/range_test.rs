@@ -11,6 +11,7 @@ fn range(segment_bytes: u64) -> RangePlacement {
         group_bytes: segment_bytes,
         policy: VictimPolicy::Greedy,
         small_bytes: segment_bytes / 8,
+        loose_bytes: UNIT_SEGMENTS * segment_bytes,
     }
 }
 
