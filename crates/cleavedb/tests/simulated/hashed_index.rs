@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cleavedb::testing::{self, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn};
+use cleavedb::testing::{
+    self, Canary, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn,
+};
 use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
 
 use crate::deltas::options;
@@ -166,6 +168,53 @@ fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
             }
             assert!(compared > 1000, "{compared}");
         });
+    }
+}
+
+/// Puts numbered keys without a sync while indexes are saved, and loses power at every sync. Returns in how many images an open
+/// or a read fails, or a later key is there without an earlier one; and how many there are.
+fn images_with_gaps(backend: LogBackend, canary: Option<Canary>) -> (usize, usize) {
+    in_world(3, move || {
+        let disk = SimDisk::new();
+        let mut tuning = tuning(Spread::Even);
+        (tuning.index_save_bytes, tuning.canary) = (2 << 10, canary);
+        let open = |disk: &SimDisk| open_with(disk, options().log_backend(backend), tuning.clone());
+        let db = open(&disk).unwrap();
+        let keyspace = hashed(&db);
+        db.flush().unwrap();
+        let images = lose_power(&disk);
+        for number in 0..200 {
+            keyspace.put(format!("{number:03}"), value("v", 300)).unwrap();
+        }
+        db.wait_for_background().unwrap();
+        assert!(db.stats().hash.saves > 3, "{:?}", db.stats().hash);
+        let images = taken(&disk, &images);
+        let is_whole = |image: &&SimDisk| {
+            let read = || {
+                let keyspace = open(image)?.open_keyspace("hashed")?;
+                keyspace.iter_unordered()?.map(|item| Ok(item?.0.to_vec())).collect::<Result<BTreeSet<_>, Error>>()
+            };
+            let in_order =
+                |keys: BTreeSet<Vec<u8>>| (0..).zip(keys).all(|(at, key)| key == format!("{at:03}").as_bytes());
+            read().is_ok_and(in_order)
+        };
+        (images.iter().filter(|image| !is_whole(image)).count(), images.len())
+    })
+}
+
+#[test]
+fn a_saved_index_has_only_what_is_durable() {
+    for backend in [LogBackend::Ring, LogBackend::Plain] {
+        let (gaps, all) = images_with_gaps(backend, None);
+        assert!(gaps == 0 && all > 10, "{gaps} of {all} with {backend:?}");
+    }
+}
+
+#[test]
+fn the_planted_bug_of_an_index_saved_before_its_records_is_caught() {
+    for backend in [LogBackend::Ring, LogBackend::Plain] {
+        let (gaps, all) = images_with_gaps(backend, Some(Canary::IndexSavedBeforeSync));
+        assert!(gaps > 0, "none of {all} with {backend:?}");
     }
 }
 
