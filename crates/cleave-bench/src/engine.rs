@@ -26,6 +26,8 @@ pub const HASHED: &str = "cleave-hash";
 
 /// RocksDB that stops writers and never slows them down.
 pub const NO_SLOWDOWN: &str = "rocksdb-no-slowdown";
+/// RocksDB that keeps to the budget of the fast tier: only its log is there.
+pub const HELD: &str = "rocksdb-held";
 
 /// What an acknowledged write must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -15,7 +15,7 @@ mod get_put;
 #[cfg(any(feature = "fjall", feature = "redb", feature = "lmdb"))]
 mod one_place;
 
-use crate::engine::{Kind, NO_SLOWDOWN};
+use crate::engine::{HELD, Kind, NO_SLOWDOWN};
 use crate::failure::{Failure, Result};
 
 /// All engines, CleaveDB first.
@@ -28,6 +28,8 @@ pub fn all() -> Vec<Kind> {
         rocksdb::ROCKSDB,
         #[cfg(feature = "rocksdb")]
         rocksdb::ROCKSDB_NO_SLOWDOWN,
+        #[cfg(feature = "rocksdb")]
+        rocksdb::ROCKSDB_HELD,
         #[cfg(feature = "rocksdb")]
         rocksdb::BLOBDB,
         #[cfg(feature = "fjall")]
@@ -56,7 +58,7 @@ pub fn find(name: &str) -> Result<Kind> {
 /// The cargo feature of the engine called `name`; none if it needs none or does not exist.
 pub fn feature(name: &str) -> Option<&'static str> {
     match name {
-        "rocksdb" | NO_SLOWDOWN | "blobdb" => Some("rocksdb"),
+        "rocksdb" | NO_SLOWDOWN | HELD | "blobdb" => Some("rocksdb"),
         "fjall" | "fjall-kv" => Some("fjall"),
         "redb" => Some("redb"),
         "lmdb" => Some("lmdb"),

@@ -11,7 +11,7 @@ use rocksdb::{
     WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
-use crate::engine::{Compression, Durability, Engine, Kind, Memory, Merges, NO_SLOWDOWN, Settings};
+use crate::engine::{Compression, Durability, Engine, HELD, Kind, Memory, Merges, NO_SLOWDOWN, Settings};
 use crate::failure::{Failure, Result};
 use crate::waiting::WriterWaits;
 
@@ -36,6 +36,18 @@ pub const ROCKSDB_NO_SLOWDOWN: Kind = Kind {
          limit of pending compaction bytes",
     ],
     open: |settings| open(settings, Variant::NoSlowdown),
+    ..ROCKSDB
+};
+
+/// `rocksdb-held`.
+pub const ROCKSDB_HELD: Kind = Kind {
+    name: HELD,
+    notes_of: |settings| {
+        let sentence = "the log on the fast tier, at most half of --fast-bytes, and all tables on the slow tier: a directory of db_paths takes \
+                        all of level 0, whatever its size";
+        settings.dirs.slow.is_some().then_some(sentence).into_iter().collect()
+    },
+    open: |settings| open(settings, Variant::Held),
     ..ROCKSDB
 };
 
@@ -65,6 +77,8 @@ enum Variant {
     Tables,
     /// The same, without slowdowns.
     NoSlowdown,
+    /// The same, with all tables on the slow tier.
+    Held,
     /// Values in blob files.
     Blobs,
 }
@@ -134,9 +148,14 @@ fn open(settings: &Settings, variant: Variant) -> Result<Box<dyn Engine>> {
     if let Some(slow) = &dirs.slow {
         let fast = dirs.fast.as_ref().unwrap_or(&dirs.main);
         options.set_wal_dir(fast);
-        // The log is always on the fast tier; without --fast-bytes nothing else is.
+        // The log is always on the fast tier, and so is level 0 unless the slow directory is the only one; without --fast-bytes
+        // nothing else is.
         let paths = [(fast, dirs.fast_bytes.unwrap_or(0)), (slow, u64::MAX)];
+        let paths = &paths[usize::from(variant == Variant::Held)..];
         let paths: Result<Vec<DBPath>, Error> = paths.iter().map(|(path, bytes)| DBPath::new(path, *bytes)).collect();
+        if let (Variant::Held, Some(bytes)) = (variant, dirs.fast_bytes) {
+            options.set_max_total_wal_size(bytes / 2);
+        }
         options.set_db_paths(&paths.map_err(failed)?);
     }
     let mut write = WriteOptions::default();
