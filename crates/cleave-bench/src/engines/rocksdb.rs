@@ -43,8 +43,8 @@ pub const ROCKSDB_NO_SLOWDOWN: Kind = Kind {
 pub const ROCKSDB_HELD: Kind = Kind {
     name: HELD,
     notes_of: |settings| {
-        let sentence = "the log on the fast tier, at most half of --fast-bytes, and all tables on the slow tier: a directory of db_paths takes \
-                        all of level 0, whatever its size";
+        let sentence = "the log on the fast tier, at most half of --fast-bytes if given, and all tables on the slow tier: the first \
+                        directory of db_paths takes all of level 0, whatever its size";
         settings.dirs.slow.is_some().then_some(sentence).into_iter().collect()
     },
     open: |settings| open(settings, Variant::Held),
