@@ -7,30 +7,63 @@ use std::sync::Arc;
 
 use super::memory::Gauge;
 
+/// Bytes in memory that is not a vector's.
+pub trait OwnedBytes: Deref<Target = [u8]> + Send + Sync {
+    /// The memory that they take, in bytes, which may be more than their number.
+    fn held_bytes(&self) -> usize;
+}
+
 /// Bytes that may be counted in a [`Gauge`] until they are dropped.
-#[derive(Debug)]
 pub struct Buffer {
-    bytes: Vec<u8>,
+    memory: Memory,
     gauge: Option<Arc<Gauge>>,
+}
+
+enum Memory {
+    Heap(Vec<u8>),
+    Other(Box<dyn OwnedBytes>),
+}
+
+impl Memory {
+    fn held_bytes(&self) -> usize {
+        match self {
+            Memory::Heap(bytes) => bytes.capacity(),
+            Memory::Other(bytes) => bytes.held_bytes(),
+        }
+    }
 }
 
 impl Buffer {
     /// Bytes that are not counted.
     pub fn new(bytes: Vec<u8>) -> Buffer {
-        Buffer { bytes, gauge: None }
+        Buffer { memory: Memory::Heap(bytes), gauge: None }
     }
 
     /// Bytes counted in `gauge` until they are dropped.
     pub fn counted(bytes: Vec<u8>, gauge: Arc<Gauge>) -> Buffer {
-        gauge.add(bytes.capacity());
-        Buffer { bytes, gauge: Some(gauge) }
+        Buffer::counted_in(Memory::Heap(bytes), gauge)
+    }
+
+    /// The same for bytes in other memory.
+    pub fn counted_elsewhere(bytes: Box<dyn OwnedBytes>, gauge: Arc<Gauge>) -> Buffer {
+        Buffer::counted_in(Memory::Other(bytes), gauge)
+    }
+
+    fn counted_in(memory: Memory, gauge: Arc<Gauge>) -> Buffer {
+        gauge.add(memory.held_bytes());
+        Buffer { memory, gauge: Some(gauge) }
+    }
+
+    /// The memory that the bytes take.
+    pub fn held_bytes(&self) -> usize {
+        self.memory.held_bytes()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(gauge) = &self.gauge {
-            gauge.subtract(self.bytes.capacity());
+            gauge.subtract(self.memory.held_bytes());
         }
     }
 }
@@ -38,8 +71,18 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        match &self.memory {
+            Memory::Heap(bytes) => bytes,
+            Memory::Other(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
     }
 }
 
@@ -97,7 +140,7 @@ impl Slice {
         match &self.0 {
             Repr::Short { .. } => 0,
             Repr::Copied(bytes) => bytes.len(),
-            Repr::Shared { owner, .. } => owner.bytes.capacity(),
+            Repr::Shared { owner, .. } => owner.held_bytes(),
         }
     }
 

@@ -15,6 +15,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 use crate::base::{Buffer, FileId, Gauge};
 use crate::cache::ghosts::{Demand, GhostRecorder, Ghosts, next_parts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
+use crate::io::Cells;
 use crate::sched::sync::Mutex;
 
 /// Typical size of a block: data blocks are 4 KiB by default, index and filter blocks somewhat larger.
@@ -62,6 +63,7 @@ pub struct BlockCache {
     reserved: [AtomicU64; 2],
     inserts: AtomicU64,
     gauge: Arc<Gauge>,
+    cells: Cells,
 }
 
 /// How the pools share the memory.
@@ -94,6 +96,7 @@ impl BlockCache {
             reserved: Default::default(),
             inserts: AtomicU64::new(0),
             gauge: Arc::new(Gauge::default()),
+            cells: Cells::new(capacity_bytes),
         };
         cache.set_capacity(capacity_bytes as u64);
         cache
@@ -109,16 +112,36 @@ impl BlockCache {
         found
     }
 
-    /// Caches a block in a pool, if there is room.
+    /// Caches a copy of a block in a pool, if there is room; a large block itself.
     pub fn insert_into(&self, pool: PriorityPool, file: FileId, offset: u64, block: Arc<Buffer>) {
+        let kept = self.copy_of(&block).unwrap_or(block);
         if pool != PriorityPool::Values {
-            self.make_room(pool, block.len() as u64 + OVERHEAD_BYTES);
+            self.make_room(pool, kept.held_bytes() as u64 + OVERHEAD_BYTES);
         }
-        self.blocks[pool as usize].insert((file, offset), block);
+        self.blocks[pool as usize].insert((file, offset), kept);
         if pool != PriorityPool::Metadata
             && self.inserts.fetch_add(1, Ordering::Relaxed) % INSERTS_BETWEEN == INSERTS_BETWEEN - 1
         {
             self.balance();
+        }
+    }
+
+    /// The block in a cell of its own, if it fits into one.
+    fn copy_of(&self, block: &Buffer) -> Option<Arc<Buffer>> {
+        let cell = self.cells.copy_of(&[block])?;
+        Some(Arc::new(Buffer::counted_elsewhere(Box::new(cell), self.gauge.clone())))
+    }
+
+    /// Gives memory back to the system that is hardly used since blocks were evicted, by moving what is left there.
+    pub fn pack(&self) {
+        let Some(packing) = self.cells.packing() else { return };
+        for blocks in &self.blocks {
+            for (place, block) in blocks.iter().filter(|(_, block)| packing.moves(block)) {
+                if let Some(copy) = self.copy_of(&block) {
+                    // Fails if it has been evicted meanwhile.
+                    let _ = blocks.replace(place, copy, true);
+                }
+            }
         }
     }
 
@@ -254,7 +277,7 @@ impl BlockCache {
 
 impl Weighter<BlockPlace, Arc<Buffer>> for BytesHeld {
     fn weight(&self, _place: &BlockPlace, block: &Arc<Buffer>) -> u64 {
-        block.len() as u64 + OVERHEAD_BYTES
+        block.held_bytes() as u64 + OVERHEAD_BYTES
     }
 }
 

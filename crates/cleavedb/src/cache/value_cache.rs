@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::base::{Buffer, FileId, Gauge, Kind, Slice, Stamp};
 use crate::cache::ghosts::{GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
+use crate::io::Cells;
 
 /// Memory per value beyond its record and key: headers of both and the allocator, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 272;
@@ -47,8 +48,11 @@ impl Hash for LookupKey<'_> {
 }
 
 /// The owned form of a lookup key.
+#[derive(Clone)]
 struct EntryKey {
-    key: Buffer,
+    key: Slice,
+    /// Memory of the key if it is not that of its value.
+    bytes: u32,
     delta: u64,
     hash: u64,
 }
@@ -90,8 +94,9 @@ pub struct ValueCache {
     ghosts: Arc<Ghosts>,
     /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
-    /// Bytes of the keys.
-    keys: Arc<Gauge>,
+    cells: Cells,
+    /// Bytes of cells, and of keys beside values that are too large for one.
+    gauge: Arc<Gauge>,
     /// Number of lookups that found another version.
     other_versions: AtomicU64,
     misses: AtomicU64,
@@ -108,13 +113,13 @@ impl ValueCache {
             .expect("both capacities of the cache are given");
         let ghosts = Arc::<Ghosts>::default();
         let recorder = GhostRecorder::new(ghosts.clone());
-        let keys = Arc::new(Gauge::default());
         let values = Cache::with_options(options, BytesHeld, Hashing::default(), recorder);
         ValueCache {
             values,
             ghosts,
             capacity: AtomicU64::new(0),
-            keys,
+            cells: Cells::new(capacity_bytes_max),
+            gauge: Arc::default(),
             other_versions: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -167,20 +172,43 @@ impl ValueCache {
         self.capacity() > 0 && self.values.peek(&LookupKey::new(full_key, Stamp::NEWEST)).is_some()
     }
 
-    /// Caches a value if there is room, unless it is too large or a newer version is cached. `table` is a table in
-    /// which this version is the newest of its key.
+    /// Caches a copy of a value if there is room, unless it is too large or a newer version is cached; a large value itself.
+    /// `table` is a table in which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
         let wanted = LookupKey::new(full_key, stamp);
-        let kept = ValueEntry { stamp, table, value: value.clone() };
-        let entry_key = EntryKey {
-            key: Buffer::counted(full_key.to_vec(), self.keys.clone()),
-            delta: wanted.delta,
-            hash: wanted.hash,
-        };
-        if BytesHeld.weight(&entry_key, &kept) <= self.capacity() / PARTS_MIN
-            && self.values.peek(&wanted).is_none_or(|before| before.stamp.seqno() <= stamp.seqno())
+        if (value.len() + full_key.len()) as u64 + OVERHEAD_BYTES > self.capacity() / PARTS_MIN
+            || self.values.peek(&wanted).is_some_and(|before| before.stamp.seqno() > stamp.seqno())
         {
-            self.values.insert(entry_key, kept);
+            return;
+        }
+        let (key, bytes, value) = match self.in_cell(full_key, value) {
+            Some((key, value)) => (key, 0, value),
+            // It may share the memory of others.
+            None if value.held_bytes() as u64 > self.capacity() / PARTS_MIN => return,
+            None => {
+                let key = Buffer::counted(full_key.to_vec(), self.gauge.clone());
+                (Slice::shared(Arc::new(key), 0, full_key.len()), full_key.len() as u32, value.clone())
+            }
+        };
+        let entry_key = EntryKey { key, bytes, delta: wanted.delta, hash: wanted.hash };
+        self.values.insert(entry_key, ValueEntry { stamp, table, value });
+    }
+
+    /// A key and its value, in a cell of their own if they fit into one.
+    fn in_cell(&self, key: &[u8], value: &[u8]) -> Option<(Slice, Slice)> {
+        let cell = self.cells.copy_of(&[key, value])?;
+        let owner = Arc::new(Buffer::counted_elsewhere(Box::new(cell), self.gauge.clone()));
+        Some((Slice::shared(owner.clone(), 0, key.len()), Slice::shared(owner, key.len(), value.len())))
+    }
+
+    /// Gives memory back to the system that is hardly used since values were evicted, by moving what is left there.
+    pub fn pack(&self) {
+        let Some(packing) = self.cells.packing() else { return };
+        for (entry_key, entry) in self.values.iter().filter(|(entry_key, _)| packing.moves(&entry_key.key)) {
+            if let Some((key, value)) = self.in_cell(&entry_key.key, &entry.value) {
+                // Fails if it has been evicted meanwhile. A newer version that came meanwhile is replaced, and read again.
+                let _ = self.values.replace(EntryKey { key, ..entry_key }, ValueEntry { value, ..entry }, true);
+            }
         }
     }
 
@@ -189,10 +217,10 @@ impl ValueCache {
         self.values.weight()
     }
 
-    /// Bytes of the cached records, as a gauge counts them.
-    pub fn record_bytes(&self) -> usize {
-        let beside = self.values.len() as u64 * OVERHEAD_BYTES + self.keys.get() as u64;
-        self.values.weight().saturating_sub(beside) as usize
+    /// Bytes that readers hold and the cache does not, of values that were cached and of `read_bytes` outside of cells.
+    pub fn pinned_bytes(&self, read_bytes: usize) -> usize {
+        let held = self.weight().saturating_sub(self.values.len() as u64 * OVERHEAD_BYTES);
+        (read_bytes + self.gauge.get()).saturating_sub(held as usize)
     }
 
     /// The most that [`weight`](ValueCache::weight) may be.
@@ -228,7 +256,7 @@ impl ValueCache {
 
 impl Weighter<EntryKey, ValueEntry> for BytesHeld {
     fn weight(&self, entry_key: &EntryKey, kept: &ValueEntry) -> u64 {
-        (kept.value.held_bytes() + entry_key.key.len()) as u64 + OVERHEAD_BYTES
+        kept.value.held_bytes() as u64 + u64::from(entry_key.bytes) + OVERHEAD_BYTES
     }
 }
 
@@ -271,7 +299,8 @@ mod tests {
         let kept = (0..100).filter(|&number| cache.peek(&key(number), stamp(number)).is_some()).count();
         assert!(kept > 90, "{kept} of 100 are left");
         assert!(cache.weight() <= 1 << 20 && cache.weight() > 900 << 10);
-        assert_eq!(cache.record_bytes(), gauge.get());
+        assert_eq!((cache.pinned_bytes(0), gauge.get()), (0, 0), "the records that were read are not needed any more");
+        let held = cache.peek(&key(0), stamp(0)).or_else(|| cache.peek(&key(1), stamp(1))).unwrap();
         insert(&cache, 1 << 40, &value(17 << 10, &gauge));
         assert!(cache.peek(&key(1 << 40), stamp(1 << 40)).is_none());
         assert!(cache.get(b"other key", stamp(1)).is_none());
@@ -279,7 +308,49 @@ mod tests {
         cache.set_capacity(0);
         assert_eq!((cache.weight(), gauge.get(), cache.capacity()), (0, 0, 0));
         assert!(cache.peek(&key(1), stamp(1)).is_none());
+        assert!(cache.pinned_bytes(0) >= held.len());
+        drop(held);
+        assert_eq!(cache.pinned_bytes(0), 0);
     }
+
+    #[test]
+    fn values_larger_than_a_cell_are_cached_as_they_are() {
+        let (cache, gauge) = (ValueCache::new(8 << 20), Arc::<Gauge>::default());
+        cache.set_capacity(8 << 20);
+        insert(&cache, 1, &value(100 << 10, &gauge));
+        assert_eq!(get(&cache, 1).unwrap().len(), (100 << 10) - 30);
+        assert_eq!((gauge.get(), cache.weight()), (100 << 10, (100 << 10) + 8 + OVERHEAD_BYTES));
+        assert_eq!((cache.pinned_bytes(gauge.get()), cache.cells.resident_bytes()), (0, 0));
+        // Of values that share much memory only copies are kept.
+        let owner = Arc::new(Buffer::counted(vec![7; 1 << 20], gauge.clone()));
+        insert(&cache, 2, &Slice::shared(owner.clone(), 0, 100));
+        insert(&cache, 3, &Slice::shared(owner, 0, 10 << 10));
+        assert!(get(&cache, 2).is_some() && get(&cache, 3).is_none());
+        assert_eq!(gauge.get(), 100 << 10);
+    }
+
+    #[cfg(not(any(miri, feature = "portable")))]
+    #[test]
+    fn a_cache_that_has_shrunk_takes_hardly_more_memory_than_its_values_once_it_is_packed() {
+        let (cache, gauge) = (ValueCache::new(8 << 20), Arc::<Gauge>::default());
+        cache.set_capacity(8 << 20);
+        for number in 0..6_000 {
+            insert(&cache, number, &value(1030 + number as usize % 8, &gauge));
+        }
+        // What stays lies everywhere.
+        (0..6_000).step_by(5).for_each(|number| drop((0..3).map(|_| get(&cache, number)).collect::<Vec<_>>()));
+        cache.set_capacity(2 << 20);
+        let (before, held) = (cache.cells.resident_bytes(), cache.peek(&key(0), stamp(0)));
+        cache.pack();
+        let now = cache.cells.resident_bytes();
+        assert!(before > 5 << 20 && now < 9 << 18, "{before} B before, {now} B now");
+        assert!(cache.weight() <= 2 << 20 && cache.weight() > 3 << 19, "{}", cache.weight());
+        for number in 0..6_000 {
+            assert!(get(&cache, number).is_none_or(|found| found.len() == 1000 + number as usize % 8));
+        }
+        assert!(cache.pinned_bytes(0) <= held.map_or(0, |held| held.len() + 200));
+    }
+
     #[test]
     fn the_newest_base_and_each_delta_of_a_key_are_cached() {
         let (cache, gauge) = (ValueCache::new(1 << 20), Arc::<Gauge>::default());

@@ -10,6 +10,7 @@ use crate::engine::memory::MemoryStats;
 use crate::engine::view::View;
 use crate::format::references::FileReferences;
 use crate::format::values::ValuePlace;
+use crate::sched::allocator;
 use crate::values::files::{Entry, ValueFile, ValueFiles};
 
 /// The caches exceed their size by at most this part of the budget while no job runs.
@@ -47,7 +48,7 @@ impl Core {
         // borrow most of it, but not all, because memory fragmented by many small blocks cannot be reused completely for
         // large buffers.
         let jobs = match (self.work.is_compacting(), self.work.is_active()) {
-            (true, _) => tuning.job_bytes + staged,
+            (true, _) => tuning.job_bytes.max(self.memory.jobs.get()) + staged,
             (false, true) => tuning.job_bytes.max(tuning.job_bytes / 2 + staged),
             (false, false) => tuning.job_bytes / 4 + staged,
         };
@@ -96,6 +97,14 @@ impl Core {
         }
     }
 
+    /// Gives memory back to the system that the caches and jobs do not need any more. Takes milliseconds: for background
+    /// threads.
+    pub fn release_memory(&self) {
+        self.readers.cache.pack();
+        self.memory.value_cache.pack();
+        allocator::release_free_memory();
+    }
+
     /// Bytes that the caches can give now.
     pub fn spare_of_caches(&self) -> usize {
         let caches = self.readers.cache.capacity() + self.memory.value_cache.capacity();
@@ -132,7 +141,7 @@ impl Core {
     /// Memory by use, now.
     pub fn memory_stats(&self, view: &View) -> MemoryStats {
         let (cache, values) = (&self.readers.cache, &self.memory.value_cache);
-        let pinned_values = self.memory.values.get().saturating_sub(values.record_bytes());
+        let pinned_values = values.pinned_bytes(self.memory.values.get());
         let run_bytes: usize = view.runs.iter().map(|run| run.block_bytes()).sum();
         let merging_bytes = self.memory.merging.get();
         let old_run_bytes = self.memory.runs.get().saturating_sub(run_bytes + merging_bytes);

@@ -25,6 +25,7 @@ pub mod nvme;
 mod nvme_passthrough;
 pub mod aligned;
 pub mod pages;
+pub mod cells;
 pub mod append;
 pub mod copy;
 pub mod handles;
@@ -49,6 +50,7 @@ mod guarding {
 }
 
 pub use aligned::AlignedBuffer;
+pub use cells::Cells;
 pub use image::MappingImage;
 pub use memory::MemoryStorage;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]

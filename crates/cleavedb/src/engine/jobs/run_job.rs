@@ -13,7 +13,6 @@ use crate::engine::jobs::job::{Job, Offer, Plan, unreadable};
 use crate::engine::jobs::subtasks::{Done, Subtasks};
 use crate::engine::shortages::{Need, TIERS};
 use crate::engine::work::{Bound, Class, Owner, Profile, SharedJob, WorkState, Worker};
-use crate::sched::allocator;
 use crate::sched::clock::now;
 use crate::sched::sync::{Mutex, MutexGuard};
 
@@ -56,7 +55,7 @@ impl SharedJob for BegunJob {
                 }
             }
         }
-        allocator::release_free_memory();
+        self.core.release_memory();
     }
 }
 
@@ -102,8 +101,9 @@ impl Core {
             self.fit_cache();
         }
         let ended = self.measured(&profile, || self.carry_out(job, number, worker));
-        if profile.takes_memory() {
-            allocator::release_free_memory();
+        // Also after short ones while a long one runs, which may have freed much.
+        if profile.takes_memory() || self.work.is_active() {
+            self.release_memory();
         }
         if let Some(result) = ended {
             self.end_job(&**job, number, result);

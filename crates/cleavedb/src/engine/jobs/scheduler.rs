@@ -21,7 +21,6 @@ use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::jobs::save_indexes::saving_is_due;
 use crate::engine::shortages::Need;
 use crate::engine::work::{IDLE_AFTER, WorkState, Worker};
-use crate::sched::allocator;
 use crate::sched::clock::now;
 use crate::sched::sync::MutexGuard;
 use crate::sched::thread::try_spawn;
@@ -179,7 +178,7 @@ impl Core {
             self.work.set_active(false);
             self.fit_cache();
             drop(state);
-            allocator::release_free_memory();
+            self.release_memory();
             state = self.work.lock();
         }
         state

@@ -320,7 +320,8 @@ impl Tuning {
         let more = (tuning.compactions_max - 1) * compaction;
         // A fetch buffer may be up to a third larger than requested.
         tuning.fetch_bytes = (spare - more + FETCH_ROOM_MIN) / 4 * 3;
-        tuning.beside_bytes = tuning.judged_bytes_max() + tuning.sorted_bytes_by_gc() + (budget / 16).min(4 * MIB);
+        tuning.beside_bytes =
+            tuning.judged_bytes_max() + tuning.sorted_bytes_by_gc() + tuning.collection_buffer_bytes();
         let rest = budget - (tuning.log_buffer_bytes() + tuning.job_bytes);
         tuning.cache_bytes = rest.min(17 * part);
         Some(tuning)
@@ -531,6 +532,16 @@ impl Tuning {
     /// Values within this many bytes of each other are at the same place for a scan: it reads them together.
     pub(crate) fn near_bytes(&self) -> u64 {
         (self.log_bytes / 1024).max(4 << 10)
+    }
+
+    /// Memory of a collection for reading and for writing a few extents concurrently; part of the memory for jobs.
+    pub(crate) fn collection_buffer_bytes(&self) -> usize {
+        (self.memory_bytes / 16).min(4 * MIB)
+    }
+
+    /// A collection reads at most this much of scattered records at a time.
+    pub(crate) fn collected_piece_bytes(&self) -> u64 {
+        self.collection_buffer_bytes() as u64 / 4
     }
 
     /// Bytes of values that value GC puts in key order in memory; part of the memory for jobs.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{FileId, Result};
 use crate::engine::jobs::collection::copy::{CopiedRecord, check_seen, copy_large, place, write};
 use crate::engine::jobs::collection::read::{ReadRecord, for_each_live};
-use crate::engine::jobs::collection::state::{BUFFER_BYTES, Collection, Going, Victim};
+use crate::engine::jobs::collection::state::{Collection, Going, Victim};
 use crate::format::group::Group;
 use crate::format::values::Moved;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
@@ -22,16 +22,13 @@ use crate::values::files::{Layout, ValueFile};
 use crate::values::newest::{Fate, SeenRecord};
 use crate::values::survey::KnownLive;
 
-/// Limits for reading several records in one read.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 8 << 10, read_bytes_max: PIECE_BYTES };
-/// Limits for announcing reads to the system together: reading a gap costs less than another read.
-const ANNOUNCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: PIECE_BYTES };
-const PIECE_BYTES: u64 = BUFFER_BYTES as u64 / 4;
-/// Bytes of records in memory that are written between two pauses.
-const STAGED_TOGETHER: u64 = PIECE_BYTES;
-/// Bytes, and pieces, that are announced ahead of the one that is read; a read that a user waits for is never behind more.
-const AHEAD_BYTES: u64 = 2 * PIECE_BYTES;
-const AHEAD_PIECES: usize = 32;
+/// Several records within this distance are read in one read.
+const GAP_BYTES: u64 = 8 << 10;
+/// Reads within this distance are announced to the system together: reading a gap costs less than another read.
+const ANNOUNCED_GAP_BYTES: u64 = 32 << 10;
+/// This many reads are announced ahead of the one that is made, of two pieces in all; a read that a user waits for is never
+/// behind more.
+const AHEAD_READS: usize = 32;
 
 /// The keys moved by one pass over the files.
 struct Pass {
@@ -63,14 +60,16 @@ struct Announcements {
     /// Those that were announced, and are not read yet.
     coming: VecDeque<ReadRange>,
     coming_bytes: u64,
+    coming_bytes_max: u64,
 }
 
 impl Announcements {
-    /// All reads of records that are sorted by place.
-    fn of(order: &[Going<'_>]) -> Announcements {
-        let pieces = coalesce(order, ANNOUNCING, place);
+    /// All reads of records that are sorted by place, each of at most `piece_bytes`.
+    fn of(order: &[Going<'_>], piece_bytes: u64) -> Announcements {
+        let limits = Coalescing { gap_bytes: ANNOUNCED_GAP_BYTES, read_bytes_max: piece_bytes };
         let range = |piece: CoalescedRead<'_, Going<'_>>| ReadRange { end: piece.end, ..place(&piece.pieces[0]) };
-        Announcements { pieces: pieces.map(range).collect(), coming: VecDeque::new(), coming_bytes: 0 }
+        let pieces = coalesce(order, limits, place).map(range).collect();
+        Announcements { pieces, coming: VecDeque::new(), coming_bytes: 0, coming_bytes_max: 2 * piece_bytes }
     }
 
     /// The next piece to announce before the read that begins at `now`.
@@ -81,7 +80,7 @@ impl Announcements {
             self.coming_bytes -= read.end - read.start;
             self.coming.pop_front();
         }
-        if self.coming_bytes >= AHEAD_BYTES || self.coming.len() >= AHEAD_PIECES {
+        if self.coming_bytes >= self.coming_bytes_max || self.coming.len() >= AHEAD_READS {
             return None;
         }
         let next = self.pieces.pop_front()?;
@@ -204,6 +203,8 @@ impl Collection<'_> {
     /// Copies records, given in the order of their new places, to extents already begun.
     pub(crate) fn copy_sorted(&mut self, records: &[Going<'_>]) -> Result<()> {
         let extents: Vec<FileId> = self.extents.iter().map(|extent| extent.id).collect();
+        // Records in memory are written in pieces, too, with pauses between them.
+        let piece_bytes = self.core.settings.tuning.collected_piece_bytes();
         // For each file and extent: the extent's index among the targets of the file's records.
         let mut own = vec![vec![None; extents.len()]; self.victims.len()];
         let (mut gathered, mut buffer, mut rest) = (Pages::default(), Vec::new(), records);
@@ -215,7 +216,7 @@ impl Collection<'_> {
             let fits = rest.iter().take_while(|(seen, _)| {
                 let of_kind = if seen.staged.is_some() { &mut staged } else { &mut bytes };
                 *of_kind += u64::from(seen.len);
-                bytes <= self.sorted_bytes && staged <= STAGED_TOGETHER
+                bytes <= self.sorted_bytes && staged <= piece_bytes
             });
             let window = &rest[..fits.count().max(usize::from(first.staged.is_some()))];
             let mut arrived = |collection: &mut Self, seen: &SeenRecord, extent: usize, copy: CopiedRecord| {
@@ -268,9 +269,10 @@ impl Collection<'_> {
             *gathered = Pages::zeroed(end);
         }
         order.sort_unstable_by_key(place);
-        let mut ahead = Announcements::of(&order);
+        let piece_bytes = self.core.settings.tuning.collected_piece_bytes();
+        let mut ahead = Announcements::of(&order, piece_bytes);
         let mut sources = Sources::default();
-        for stretch in coalesce(&order, COALESCING, place) {
+        for stretch in coalesce(&order, Coalescing { gap_bytes: GAP_BYTES, read_bytes_max: piece_bytes }, place) {
             self.throttle.pause();
             // Read and written.
             self.throttle.note_waited(self.core.limit_io(2 * (stretch.end - stretch.start)));

@@ -24,8 +24,6 @@ use crate::values::record_notes::RecordNotes;
 use crate::values::redirect::{RedirectBuilder, Shape, TABLES_MAX};
 use crate::values::segment::ExtentPlace;
 
-/// Bytes of memory for reading, and for writing a few extents concurrently.
-pub(super) const BUFFER_BYTES: usize = 4 << 20;
 /// A record, and the index of its target extent.
 pub(super) type Going<'s> = (&'s SeenRecord, usize);
 
@@ -133,7 +131,9 @@ impl<'a> Collection<'a> {
             }
         }
         let is_beside = core.current_survey.collections() > 1;
-        let set_apart = if is_beside { 0 } else { BUFFER_BYTES + core.settings.tuning.sorted_bytes_by_gc() };
+        let tuning = &core.settings.tuning;
+        let own = tuning.collection_buffer_bytes() + tuning.sorted_bytes_by_gc();
+        let set_apart = if is_beside { 0 } else { own };
         let (sorted_bytes, lent) = memory_to_sort(core, sorted, !is_beside);
         let staged = StagedRecords::at_most(staged_bytes(sorted, records, sorted_bytes));
         Collection {
@@ -251,6 +251,7 @@ fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Cou
     let lent = core.memory.staging.hold(taken);
     // Shrinks the caches. They grow again when the job has ended.
     core.fit_cache();
+    core.release_memory();
     (own + more, Some(lent))
 }
 

@@ -1,0 +1,384 @@
+//! Memory of the caches, apart from the heap: pieces of similar size lie side by side in cells, in slabs of pages that go
+//! back to the system when they are empty.
+//!
+//! What a cache keeps lives long and ends in no order. On the heap, which has a part for each thread, the gaps that it leaves
+//! are filled only by the thread that took the memory, and one small piece keeps a page resident (decision record 061).
+//! Here any thread fills the gaps, the slab with the lowest address first, so that others become empty. After a cache has
+//! shrunk, [`Cells::packing`] tells which pieces to move for that.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::OwnedBytes;
+
+/// Larger pieces come from the heap: the gaps that they leave have whole pages, which go back to the system.
+const CELL_BYTES_MAX: usize = 8 << 10;
+/// Cells of each class are at most this much of their size larger than those of the class before, or by 16 bytes.
+const CLASS_PART: usize = 16;
+/// Bounds of the size of a slab. A cache has about this many, so that slabs of many classes with few cells take little of it.
+const SLAB_BYTES: (usize, usize) = (16 << 10, 64 << 10);
+const SLABS_TYPICAL: usize = 2048;
+/// Packing is worth its copies if it empties one of this many slabs, and at least as many slabs.
+const WASTE_PART: usize = 8;
+
+/// Memory of one cache. Cloned handles share it.
+#[derive(Clone)]
+pub struct Cells(Arc<Shared>);
+
+struct Shared {
+    area: Area,
+    slab_bytes: usize,
+    /// The sizes of cells, by class.
+    sizes: Vec<usize>,
+    slabs: Mutex<Slabs>,
+}
+
+/// Address space for all slabs; none if the system refuses.
+struct Area {
+    start: NonNull<u8>,
+    len: usize,
+    #[cfg(not(any(miri, feature = "portable")))]
+    _pages: Option<memmap2::MmapMut>,
+}
+
+// SAFETY: the pointer is to memory that the area owns until it is dropped. Each cell in it has one owner at a time.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    #[cfg(not(any(miri, feature = "portable")))]
+    fn new(bytes: usize) -> Area {
+        let mut pages = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon().ok();
+        let (start, len) = match &mut pages {
+            Some(pages) => (NonNull::from(&mut pages[..]).cast(), bytes),
+            None => (NonNull::dangling(), 0),
+        };
+        Area { start, len, _pages: pages }
+    }
+
+    #[cfg(any(miri, feature = "portable"))]
+    fn new(_bytes: usize) -> Area {
+        Area { start: NonNull::dangling(), len: 0 }
+    }
+
+    /// Gives pages back to the system; they read as zeros, or as they were, until they are written again.
+    #[cfg(not(any(miri, feature = "portable")))]
+    fn release(&self, offset: usize, len: usize) {
+        let Some(pages) = &self._pages else { return };
+        // SAFETY: no cell in the range has an owner, so nobody reads what was there.
+        let _ = unsafe { pages.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
+    }
+
+    #[cfg(any(miri, feature = "portable"))]
+    fn release(&self, _offset: usize, _len: usize) {}
+}
+
+/// Which cells are taken.
+struct Slabs {
+    /// Those used so far, by their place in the area.
+    slabs: Vec<Slab>,
+    /// Of these, the ones without a class.
+    empty: BTreeSet<u32>,
+    classes: Vec<Class>,
+}
+
+#[derive(Default)]
+struct Slab {
+    class: usize,
+    taken: usize,
+    /// A bit for each cell.
+    bits: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Class {
+    slabs: BTreeSet<u32>,
+    with_room: BTreeSet<u32>,
+    taken: usize,
+}
+
+impl Slab {
+    /// Takes the first free cell.
+    fn take(&mut self) -> usize {
+        let word = self.bits.iter().position(|bits| *bits != u64::MAX).expect("the slab has room");
+        let bit = self.bits[word].trailing_ones() as usize;
+        self.bits[word] |= 1 << bit;
+        self.taken += 1;
+        word * 64 + bit
+    }
+
+    fn give_back(&mut self, cell: usize) {
+        let bit = 1 << (cell % 64);
+        assert!(self.bits[cell / 64] & bit != 0, "a cell is given back once");
+        self.bits[cell / 64] &= !bit;
+        self.taken -= 1;
+    }
+}
+
+impl Cells {
+    /// Cells for a cache of at most `capacity_bytes`, counted as [`held_bytes`](OwnedBytes::held_bytes) does.
+    pub fn new(capacity_bytes: usize) -> Cells {
+        let (least, most) = SLAB_BYTES;
+        let slab_bytes = (capacity_bytes / SLABS_TYPICAL).next_power_of_two().clamp(least, most);
+        let mut sizes = vec![64];
+        while let Some(last) = sizes.last().filter(|last| **last < CELL_BYTES_MAX) {
+            let step = (1 << last.ilog2()) / CLASS_PART;
+            sizes.push(last + step.max(16));
+        }
+        let classes = sizes.iter().map(|_| Class::default()).collect();
+        // For slabs that are not full.
+        let bytes = (capacity_bytes + capacity_bytes / 4 + sizes.len() * slab_bytes).next_multiple_of(slab_bytes);
+        let area = Area::new(bytes);
+        let slabs = Mutex::new(Slabs { slabs: Vec::new(), empty: BTreeSet::new(), classes });
+        Cells(Arc::new(Shared { area, slab_bytes, sizes, slabs }))
+    }
+
+    /// A cell with a copy of the `parts`, one after the other; `None` if they are too large, or no slab is left.
+    pub fn copy_of(&self, parts: &[&[u8]]) -> Option<Cell> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let class = self.0.sizes.partition_point(|size| *size < len);
+        let (offset, size) = (self.0.take(class)?, self.0.sizes[class]);
+        // SAFETY: the cell is within the area, and nobody else has it.
+        let start = unsafe { self.0.area.start.add(offset) };
+        let mut end = start;
+        for part in parts {
+            // SAFETY: all parts together are not longer than the cell, and no part lies in it.
+            unsafe {
+                part.as_ptr().copy_to_nonoverlapping(end.as_ptr(), part.len());
+                end = end.add(part.len());
+            }
+        }
+        Some(Cell { start, len: len as u32, size: size as u32, of: self.0.clone() })
+    }
+
+    /// Bytes of slabs that have cells in use.
+    #[cfg(test)]
+    pub fn resident_bytes(&self) -> usize {
+        let slabs = self.0.slabs.lock();
+        (slabs.slabs.len() - slabs.empty.len()) * self.0.slab_bytes
+    }
+
+    /// What to move so that slabs become empty; `None` if that would not be many.
+    pub fn packing(&self) -> Option<Packing> {
+        let slabs = self.0.slabs.lock();
+        let by_size = || slabs.classes.iter().zip(&self.0.sizes);
+        let needed = |class: &Class, size: usize| class.taken.div_ceil(self.0.slab_bytes / size);
+        let excess: usize = by_size().map(|(class, size)| class.slabs.len() - needed(class, *size)).sum();
+        let used = slabs.slabs.len() - slabs.empty.len();
+        if excess < WASTE_PART.max(used / WASTE_PART) {
+            return None;
+        }
+        let mut moving = vec![false; slabs.slabs.len()];
+        for (class, size) in by_size() {
+            class.slabs.iter().skip(needed(class, *size)).for_each(|slab| moving[*slab as usize] = true);
+        }
+        Some(Packing { of: self.0.clone(), moving })
+    }
+}
+
+/// Pieces to be copied to cells of their own once more, after which the old ones are dropped.
+pub struct Packing {
+    of: Arc<Shared>,
+    /// By slab.
+    moving: Vec<bool>,
+}
+
+impl Packing {
+    /// True if the piece with these bytes should be moved.
+    pub fn moves(&self, bytes: &[u8]) -> bool {
+        let offset = (bytes.as_ptr() as usize).wrapping_sub(self.of.area.start.as_ptr() as usize);
+        offset < self.of.area.len && self.moving.get(offset / self.of.slab_bytes) == Some(&true)
+    }
+}
+
+impl Shared {
+    /// The offset of a free cell.
+    fn take(&self, class: usize) -> Option<usize> {
+        let size = *self.sizes.get(class)?;
+        let per_slab = self.slab_bytes / size;
+        let Slabs { slabs, empty, classes } = &mut *self.slabs.lock();
+        let class_of = &mut classes[class];
+        let index = match class_of.with_room.first() {
+            Some(index) => *index,
+            None => {
+                let index = match empty.pop_first() {
+                    Some(index) => index,
+                    None if (slabs.len() + 1) * self.slab_bytes <= self.area.len => {
+                        slabs.push(Slab::default());
+                        slabs.len() as u32 - 1
+                    }
+                    None => return None,
+                };
+                slabs[index as usize] = Slab { class, taken: 0, bits: vec![0; per_slab.div_ceil(64)] };
+                class_of.slabs.insert(index);
+                class_of.with_room.insert(index);
+                index
+            }
+        };
+        let slab = &mut slabs[index as usize];
+        let cell = slab.take();
+        class_of.taken += 1;
+        if slab.taken == per_slab {
+            class_of.with_room.remove(&index);
+        }
+        Some(index as usize * self.slab_bytes + cell * size)
+    }
+
+    fn give_back(&self, offset: usize) {
+        let Slabs { slabs, empty, classes } = &mut *self.slabs.lock();
+        let index = offset / self.slab_bytes;
+        let slab = &mut slabs[index];
+        let class = &mut classes[slab.class];
+        slab.give_back(offset % self.slab_bytes / self.sizes[slab.class]);
+        class.taken -= 1;
+        let index = index as u32;
+        class.with_room.insert(index);
+        // One stays, or a piece that comes and goes would take it anew each time.
+        if slab.taken == 0 && class.with_room.len() > 1 {
+            class.with_room.remove(&index);
+            class.slabs.remove(&index);
+            slab.bits = Vec::new();
+            empty.insert(index);
+            // Within the lock: nobody takes it before it is released.
+            self.area.release(index as usize * self.slab_bytes, self.slab_bytes);
+        }
+    }
+}
+
+/// Bytes in a cell, which is free again when this is dropped.
+pub struct Cell {
+    start: NonNull<u8>,
+    len: u32,
+    size: u32,
+    of: Arc<Shared>,
+}
+
+// SAFETY: the cell is memory of its own, which nobody writes any more.
+unsafe impl Send for Cell {}
+// SAFETY: as above.
+unsafe impl Sync for Cell {}
+
+impl Deref for Cell {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: this many bytes were written when the cell was taken, and the area lives as long as `of`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
+    }
+}
+
+impl OwnedBytes for Cell {
+    fn held_bytes(&self) -> usize {
+        self.size as usize
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.of.give_back(self.start.as_ptr() as usize - self.of.area.start.as_ptr() as usize);
+    }
+}
+
+#[cfg(all(test, not(any(miri, feature = "portable"))))]
+mod tests {
+    use super::*;
+
+    /// Bytes that tell pieces apart.
+    fn piece(number: usize, len: usize) -> Vec<u8> {
+        (0..len).map(|at| (number * 31 + at) as u8).collect()
+    }
+
+    #[test]
+    fn pieces_of_all_sizes_keep_their_bytes_and_larger_ones_are_refused() {
+        let cells = Cells::new(8 << 20);
+        let kept: Vec<(Vec<u8>, Cell)> = (0..=CELL_BYTES_MAX)
+            .step_by(37)
+            .map(|len| {
+                let bytes = piece(len, len);
+                let (head, tail) = bytes.split_at(len / 3);
+                let cell = cells.copy_of(&[head, &[], tail]).unwrap();
+                (bytes, cell)
+            })
+            .collect();
+        for (bytes, cell) in &kept {
+            assert_eq!(cell[..], bytes[..]);
+            assert!(cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 16 + 16).max(64));
+        }
+        assert!(cells.copy_of(&[&piece(0, CELL_BYTES_MAX), b"x"]).is_none());
+        drop(kept);
+        // One for each class that was used.
+        assert!(cells.resident_bytes() <= cells.0.sizes.len() * cells.0.slab_bytes);
+    }
+
+    #[test]
+    fn gaps_are_filled_before_another_slab_is_taken_and_there_is_an_end() {
+        let cells = Cells::new(1 << 20);
+        let mut kept: Vec<Cell> = (0..).map_while(|number| cells.copy_of(&[&piece(number, 1000)])).collect();
+        assert!(kept.len() > 1000 && cells.copy_of(&[&[7; 1000]]).is_none());
+        let resident = cells.resident_bytes();
+        for round in 0..10 {
+            let mut number = 0;
+            kept.retain(|_| {
+                number += 1;
+                number % 3 != round % 3
+            });
+            kept.extend((0..).map_while(|number| cells.copy_of(&[&piece(number, 1010)])));
+            assert_eq!(cells.resident_bytes(), resident);
+        }
+    }
+
+    #[test]
+    fn packing_empties_slabs_with_few_pieces() {
+        let cells = Cells::new(4 << 20);
+        let mut kept: Vec<(usize, Cell)> =
+            (0..4000).map(|number| (number, cells.copy_of(&[&piece(number, 1000)]).unwrap())).collect();
+        assert!(cells.packing().is_none(), "all slabs are full");
+        let before = cells.resident_bytes();
+        kept.retain(|(number, _)| number * 7919 % 10 < 3);
+        assert!(cells.resident_bytes() > before / 10 * 9);
+        let packing = cells.packing().unwrap();
+        for (number, cell) in &mut kept {
+            if packing.moves(cell) {
+                *cell = cells.copy_of(&[cell]).unwrap();
+                assert!(!packing.moves(cell), "a moved piece is in a slab that stays");
+            }
+            assert_eq!(cell[..], piece(*number, 1000));
+        }
+        assert!(cells.resident_bytes() < before / 10 * 4);
+        assert!(cells.packing().is_none() && !packing.moves(b"elsewhere"));
+    }
+
+    #[test]
+    fn threads_take_and_give_back_cells_at_once() {
+        let cells = Cells::new(1 << 20);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let cells = &cells;
+                scope.spawn(move || {
+                    let mut kept = std::collections::VecDeque::new();
+                    for number in 0..20_000 {
+                        let bytes = piece(number + thread, 64 + number * 7 % 900);
+                        kept.push_back((cells.copy_of(&[&bytes]).unwrap(), bytes));
+                        if kept.len() > 100 {
+                            let (cell, bytes) = kept.pop_front().unwrap();
+                            assert_eq!(cell[..], bytes[..]);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_cell_outlives_its_cells() {
+        let cells = Cells::new(1 << 20);
+        let cell = cells.copy_of(&[b"kept"]).unwrap();
+        drop(cells);
+        assert_eq!(&cell[..], b"kept");
+    }
+}
