@@ -13,8 +13,9 @@ use std::io::Write;
 use self::figures::{LATENCY_P99, Repeats, THROUGHPUT};
 use self::places::{Throttle, Tiers};
 use crate::args::{self, Run, TierSet};
+use crate::engine::OURS;
 use crate::failure::{Failure, Result};
-use crate::peak::{PeakShare, ROCKSDB};
+use crate::peak::PeakShare;
 use crate::phase::SUSTAINED;
 use crate::plan::{Places, Shape};
 use crate::result::Outcome;
@@ -132,7 +133,8 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// Repeats `run`, and prints medians, compared by the figure `by`. Returns the median runs.
+    /// Repeats `run`, and prints medians, compared by the figure `by` with those of the first engine that is not ours. Returns
+    /// the median runs.
     fn repeat(&self, sizes: &Sizes, run: &Run, by: usize, out: &mut dyn Write) -> Result<Vec<Outcome>> {
         run.engine.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
         let mut repeats = Repeats::default();
@@ -141,7 +143,8 @@ impl Results<'_> {
             // Earlier repeats are kept if a later one fails.
             self.write(&repeats.medians())?;
         }
-        repeats.print(by, ROCKSDB, out).map_err(Failure::because("cannot write the table"))?;
+        let rival = run.engine.iter().find(|engine| *engine != OURS).map_or(OURS, |rival| rival);
+        repeats.print(by, rival, out).map_err(Failure::because("cannot write the table"))?;
         Ok(repeats.medians())
     }
 

@@ -13,6 +13,7 @@ pub mod kind;
 pub mod address;
 pub mod tier;
 pub mod file_key;
+pub mod cell;
 pub mod slice;
 pub mod varint;
 pub mod cursor;
@@ -39,7 +40,7 @@ pub use memory::Gauge;
 pub use merging::Merging;
 pub use operator::{MergeOperator, OperatorSource};
 pub use shared_map::SharedMap;
-pub use slice::{Buffer, OwnedBytes, Slice};
+pub use slice::{Buffer, Slice};
 pub use tier::Tier;
 
 /// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.

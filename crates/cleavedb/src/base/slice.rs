@@ -5,13 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::cell::Cell;
 use super::memory::Gauge;
-
-/// Bytes in memory that is not a vector's.
-pub trait OwnedBytes: Deref<Target = [u8]> + Send + Sync {
-    /// The memory that they take, in bytes, which may be more than their number.
-    fn held_bytes(&self) -> usize;
-}
 
 /// Bytes that may be counted in a [`Gauge`] until they are dropped.
 pub struct Buffer {
@@ -21,14 +16,14 @@ pub struct Buffer {
 
 enum Memory {
     Heap(Vec<u8>),
-    Other(Box<dyn OwnedBytes>),
+    Cell(Cell),
 }
 
 impl Memory {
     fn held_bytes(&self) -> usize {
         match self {
             Memory::Heap(bytes) => bytes.capacity(),
-            Memory::Other(bytes) => bytes.held_bytes(),
+            Memory::Cell(cell) => cell.held_bytes(),
         }
     }
 }
@@ -44,9 +39,9 @@ impl Buffer {
         Buffer::counted_in(Memory::Heap(bytes), gauge)
     }
 
-    /// The same for bytes in other memory.
-    pub fn counted_elsewhere(bytes: Box<dyn OwnedBytes>, gauge: Arc<Gauge>) -> Buffer {
-        Buffer::counted_in(Memory::Other(bytes), gauge)
+    /// The same for bytes in a cell.
+    pub fn in_cell(cell: Cell, gauge: Arc<Gauge>) -> Buffer {
+        Buffer::counted_in(Memory::Cell(cell), gauge)
     }
 
     fn counted_in(memory: Memory, gauge: Arc<Gauge>) -> Buffer {
@@ -75,7 +70,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         match &self.memory {
             Memory::Heap(bytes) => bytes,
-            Memory::Other(bytes) => bytes,
+            Memory::Cell(cell) => cell,
         }
     }
 }

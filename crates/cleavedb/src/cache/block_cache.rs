@@ -129,7 +129,7 @@ impl BlockCache {
     /// The block in a cell of its own, if it fits into one.
     fn copy_of(&self, block: &Buffer) -> Option<Arc<Buffer>> {
         let cell = self.cells.copy_of(&[block])?;
-        Some(Arc::new(Buffer::counted_elsewhere(Box::new(cell), self.gauge.clone())))
+        Some(Arc::new(Buffer::in_cell(cell, self.gauge.clone())))
     }
 
     /// Gives memory back to the system that is hardly used since blocks were evicted, by moving what is left there.

@@ -197,7 +197,7 @@ impl ValueCache {
     /// A key and its value, in a cell of their own if they fit into one.
     fn in_cell(&self, key: &[u8], value: &[u8]) -> Option<(Slice, Slice)> {
         let cell = self.cells.copy_of(&[key, value])?;
-        let owner = Arc::new(Buffer::counted_elsewhere(Box::new(cell), self.gauge.clone()));
+        let owner = Arc::new(Buffer::in_cell(cell, self.gauge.clone()));
         Some((Slice::shared(owner.clone(), 0, key.len()), Slice::shared(owner, key.len(), value.len())))
     }
 

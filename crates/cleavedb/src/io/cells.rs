@@ -7,13 +7,12 @@
 //! shrunk, [`Cells::packing`] tells which pieces to move for that.
 
 use std::collections::BTreeSet;
-use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::base::OwnedBytes;
+use crate::base::cell::{Cell, CellHome};
 
 /// Larger pieces come from the heap: the gaps that they leave have whole pages, which go back to the system.
 const CELL_BYTES_MAX: usize = 8 << 10;
@@ -121,7 +120,7 @@ impl Slab {
 }
 
 impl Cells {
-    /// Cells for a cache of at most `capacity_bytes`, counted as [`held_bytes`](OwnedBytes::held_bytes) does.
+    /// Cells for a cache of at most `capacity_bytes`, counted as [`Cell::held_bytes`] does.
     pub fn new(capacity_bytes: usize) -> Cells {
         let (least, most) = SLAB_BYTES;
         let slab_bytes = (capacity_bytes / SLABS_TYPICAL).next_power_of_two().clamp(least, most);
@@ -153,7 +152,8 @@ impl Cells {
                 end = end.add(part.len());
             }
         }
-        Some(Cell { start, len: len as u32, size: size as u32, of: self.0.clone() })
+        // SAFETY: it was just written. The area keeps it, and nobody else has it before it is given back.
+        Some(unsafe { Cell::new(start, len as u32, size as u32, self.0.clone()) })
     }
 
     /// Bytes of slabs that have cells in use.
@@ -228,8 +228,11 @@ impl Shared {
         }
         Some(index as usize * self.slab_bytes + cell * size)
     }
+}
 
-    fn give_back(&self, offset: usize) {
+impl CellHome for Shared {
+    fn give_back(&self, start: NonNull<u8>) {
+        let offset = start.as_ptr() as usize - self.area.start.as_ptr() as usize;
         let Slabs { slabs, empty, classes } = &mut *self.slabs.lock();
         let index = offset / self.slab_bytes;
         let slab = &mut slabs[index];
@@ -247,40 +250,6 @@ impl Shared {
             // Within the lock: nobody takes it before it is released.
             self.area.release(index as usize * self.slab_bytes, self.slab_bytes);
         }
-    }
-}
-
-/// Bytes in a cell, which is free again when this is dropped.
-pub struct Cell {
-    start: NonNull<u8>,
-    len: u32,
-    size: u32,
-    of: Arc<Shared>,
-}
-
-// SAFETY: the cell is memory of its own, which nobody writes any more.
-unsafe impl Send for Cell {}
-// SAFETY: as above.
-unsafe impl Sync for Cell {}
-
-impl Deref for Cell {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: this many bytes were written when the cell was taken, and the area lives as long as `of`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
-    }
-}
-
-impl OwnedBytes for Cell {
-    fn held_bytes(&self) -> usize {
-        self.size as usize
-    }
-}
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        self.of.give_back(self.start.as_ptr() as usize - self.of.area.start.as_ptr() as usize);
     }
 }
 
@@ -307,7 +276,9 @@ mod tests {
             .collect();
         for (bytes, cell) in &kept {
             assert_eq!(cell[..], bytes[..]);
-            assert!(cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 16 + 16).max(64));
+            assert!(
+                cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 16 + 16).max(64)
+            );
         }
         assert!(cells.copy_of(&[&piece(0, CELL_BYTES_MAX), b"x"]).is_none());
         drop(kept);
