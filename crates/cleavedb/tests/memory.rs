@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 /// Maximum memory of a process beyond the budget.
 const SLACK: usize = 64 * MIB;
 /// The same if no value is large: the program itself, and what the allocator loses.
-const SLACK_OF_SMALL_VALUES: usize = 12 * MIB;
+const SLACK_OF_SMALL_VALUES: usize = 14 * MIB;
 
 /// The workload of a loader.
 #[derive(Clone, Copy)]

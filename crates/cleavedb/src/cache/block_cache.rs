@@ -134,15 +134,17 @@ impl BlockCache {
 
     /// Gives memory back to the system that is hardly used since blocks were evicted, by moving what is left there.
     pub fn pack(&self) {
-        let Some(packing) = self.cells.packing() else { return };
-        for blocks in &self.blocks {
-            for (place, block) in blocks.iter().filter(|(_, block)| packing.moves(block)) {
-                if let Some(copy) = self.copy_of(&block) {
-                    // Fails if it has been evicted meanwhile.
-                    let _ = blocks.replace(place, copy, true);
+        if let Some(packing) = self.cells.packing() {
+            for blocks in &self.blocks {
+                for (place, block) in blocks.iter().filter(|(_, block)| packing.moves(block)) {
+                    if let Some(copy) = self.copy_of(&block) {
+                        // Fails if it has been evicted meanwhile.
+                        let _ = blocks.replace(place, copy, true);
+                    }
                 }
             }
         }
+        self.cells.release_empty();
     }
 
     /// The block of `file` at `offset`, if it is in the key pool.
@@ -269,7 +271,7 @@ impl BlockCache {
     }
 
     /// Counts the bytes of all blocks in memory, whether cached or held by readers only. Blocks are made with
-    /// [`Buffer::counted`] on this gauge.
+    /// [`Buffer::counted`] on this gauge, and the copies that are kept in cells count as well.
     pub fn gauge(&self) -> &Arc<Gauge> {
         &self.gauge
     }

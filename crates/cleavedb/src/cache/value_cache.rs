@@ -19,7 +19,7 @@ use crate::cache::ghosts::{GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::io::Cells;
 
-/// Memory per value beyond its record and key: headers of both and the allocator, and the cache's own entry.
+/// Memory per value beyond its cell: the header and that of the allocator, and the cache's own entry.
 const OVERHEAD_BYTES: u64 = 272;
 /// Typical memory per value.
 const VALUE_BYTES_TYPICAL: usize = 2 << 10;
@@ -95,7 +95,7 @@ pub struct ValueCache {
     /// Maximum memory of the values; 0 disables the cache.
     capacity: AtomicU64,
     cells: Cells,
-    /// Bytes of cells, and of keys beside values that are too large for one.
+    /// Bytes of cells, and of keys beside values that did not fit into one.
     gauge: Arc<Gauge>,
     /// Number of lookups that found another version.
     other_versions: AtomicU64,
@@ -203,13 +203,19 @@ impl ValueCache {
 
     /// Gives memory back to the system that is hardly used since values were evicted, by moving what is left there.
     pub fn pack(&self) {
-        let Some(packing) = self.cells.packing() else { return };
-        for (entry_key, entry) in self.values.iter().filter(|(entry_key, _)| packing.moves(&entry_key.key)) {
-            if let Some((key, value)) = self.in_cell(&entry_key.key, &entry.value) {
-                // Fails if it has been evicted meanwhile. A newer version that came meanwhile is replaced, and read again.
-                let _ = self.values.replace(EntryKey { key, ..entry_key }, ValueEntry { value, ..entry }, true);
+        if let Some(packing) = self.cells.packing() {
+            for (entry_key, entry) in self.values.iter().filter(|(_, entry)| packing.moves(&entry.value)) {
+                if let Some((key, value)) = self.in_cell(&entry_key.key, &entry.value) {
+                    // Fails if it has been evicted meanwhile. A newer version that came meanwhile is replaced, and read again.
+                    let _ = self.values.replace(
+                        EntryKey { key, bytes: 0, ..entry_key },
+                        ValueEntry { value, ..entry },
+                        true,
+                    );
+                }
             }
         }
+        self.cells.release_empty();
     }
 
     /// Memory of the values in the cache.

@@ -45,11 +45,11 @@ impl Core {
         let front = view.waiting_bytes() + tuning.index_table_bytes;
         let (merging, staged) = (self.memory.merging.get(), self.memory.staging.get());
         // What is set apart for jobs, of which values are staged unless a compaction needs it. While no job runs the caches
-        // borrow most of it, but not all, because memory fragmented by many small blocks cannot be reused completely for
-        // large buffers.
+        // borrow most of it, but not all: blocks too large for cells fragment the memory that large buffers need.
+        let held = self.memory.jobs.get();
         let jobs = match (self.work.is_compacting(), self.work.is_active()) {
-            (true, _) => tuning.job_bytes.max(self.memory.jobs.get()) + staged,
-            (false, true) => tuning.job_bytes.max(tuning.job_bytes / 2 + staged),
+            (true, _) => tuning.job_bytes.max(held) + staged,
+            (false, true) => tuning.job_bytes.max(held.max(tuning.job_bytes / 2) + staged),
             (false, false) => tuning.job_bytes / 4 + staged,
         };
         let lent = tuning.job_bytes.saturating_sub(jobs).min(tuning.memory_bytes / LENT_PART);

@@ -111,7 +111,7 @@ pub(crate) struct Memory {
     pub runs: Arc<Gauge>,
     /// Values that were read from logs and value files.
     pub values: Arc<Gauge>,
-    /// The value cache; records too large for its cells count as `values`.
+    /// The value cache; records that did not fit into its cells count as `values`.
     pub value_cache: ValueCache,
     /// The boundary between block cache and value cache.
     pub balance: Balance,

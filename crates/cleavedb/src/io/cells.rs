@@ -4,23 +4,25 @@
 //! What a cache keeps lives long and ends in no order. On the heap, which has a part for each thread, the gaps that it leaves
 //! are filled only by the thread that took the memory, and one small piece keeps a page resident (decision record 061).
 //! Here any thread fills the gaps, the slab with the lowest address first, so that others become empty. After a cache has
-//! shrunk, [`Cells::packing`] tells which pieces to move for that.
+//! shrunk, [`Cells::packing`] tells which pieces to move for that, and [`Cells::release_empty`] gives the slabs back.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::base::cell::{Cell, CellHome};
 
-/// Larger pieces come from the heap: the gaps that they leave have whole pages, which go back to the system.
-const CELL_BYTES_MAX: usize = 8 << 10;
+/// Bounds of the size of a slab: a cache has about this many, so that slabs of many classes with few cells take little of it.
+const SLAB_BYTES: (usize, usize) = (32 << 10, 64 << 10);
+const SLABS_TYPICAL: usize = 2048;
+/// A slab has at least this many cells, so that its rest is small. Larger pieces come from the heap: the gaps that they leave have
+/// whole pages, which go back to the system.
+const CELLS_MIN: usize = 4;
 /// Cells of each class are at most this much of their size larger than those of the class before, or by 16 bytes.
 const CLASS_PART: usize = 16;
-/// Bounds of the size of a slab. A cache has about this many, so that slabs of many classes with few cells take little of it.
-const SLAB_BYTES: (usize, usize) = (16 << 10, 64 << 10);
-const SLABS_TYPICAL: usize = 2048;
 /// Packing is worth its copies if it empties one of this many slabs, and at least as many slabs.
 const WASTE_PART: usize = 8;
 
@@ -34,6 +36,7 @@ struct Shared {
     /// The sizes of cells, by class.
     sizes: Vec<usize>,
     slabs: Mutex<Slabs>,
+    is_packing: AtomicBool,
 }
 
 /// Address space for all slabs; none if the system refuses.
@@ -53,6 +56,9 @@ impl Area {
     #[cfg(not(any(miri, feature = "portable")))]
     fn new(bytes: usize) -> Area {
         let mut pages = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon().ok();
+        // The system would put a large page where slabs were released.
+        #[cfg(target_os = "linux")]
+        let _ = pages.as_ref().map(|pages| pages.advise(memmap2::Advice::NoHugePage));
         let (start, len) = match &mut pages {
             Some(pages) => (NonNull::from(&mut pages[..]).cast(), bytes),
             None => (NonNull::dangling(), 0),
@@ -81,9 +87,12 @@ impl Area {
 struct Slabs {
     /// Those used so far, by their place in the area.
     slabs: Vec<Slab>,
-    /// Of these, the ones without a class.
+    /// Of these, the ones without cells in use: those whose pages the system has, and the others.
+    released: BTreeSet<u32>,
     empty: BTreeSet<u32>,
     classes: Vec<Class>,
+    /// Slabs that the last packing could not empty.
+    excess_left: usize,
 }
 
 #[derive(Default)]
@@ -123,25 +132,29 @@ impl Cells {
     /// Cells for a cache of at most `capacity_bytes`, counted as [`Cell::held_bytes`] does.
     pub fn new(capacity_bytes: usize) -> Cells {
         let (least, most) = SLAB_BYTES;
-        let slab_bytes = (capacity_bytes / SLABS_TYPICAL).next_power_of_two().clamp(least, most);
+        // Whole pages.
+        let slab_bytes = (capacity_bytes / SLABS_TYPICAL).next_power_of_two().clamp(least, most).max(page_bytes());
         let mut sizes = vec![64];
-        while let Some(last) = sizes.last().filter(|last| **last < CELL_BYTES_MAX) {
+        while let Some(last) = sizes.last().filter(|last| **last < slab_bytes / CELLS_MIN) {
             let step = (1 << last.ilog2()) / CLASS_PART;
             sizes.push(last + step.max(16));
         }
         let classes = sizes.iter().map(|_| Class::default()).collect();
-        // For slabs that are not full.
-        let bytes = (capacity_bytes + capacity_bytes / 4 + sizes.len() * slab_bytes).next_multiple_of(slab_bytes);
-        let area = Area::new(bytes);
-        let slabs = Mutex::new(Slabs { slabs: Vec::new(), empty: BTreeSet::new(), classes });
-        Cells(Arc::new(Shared { area, slab_bytes, sizes, slabs }))
+        // Addresses are not memory: a cache is larger while others lend it theirs, and slabs are not full.
+        let bytes = capacity_bytes.saturating_mul(2).saturating_add(sizes.len() * slab_bytes);
+        let area = Area::new(bytes / slab_bytes * slab_bytes);
+        let (slabs, released, empty) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let slabs = Mutex::new(Slabs { slabs, released, empty, classes, excess_left: 0 });
+        Cells(Arc::new(Shared { area, slab_bytes, sizes, slabs, is_packing: AtomicBool::new(false) }))
     }
 
     /// A cell with a copy of the `parts`, one after the other; `None` if they are too large, or no slab is left.
     pub fn copy_of(&self, parts: &[&[u8]]) -> Option<Cell> {
         let len = parts.iter().map(|part| part.len()).sum();
         let class = self.0.sizes.partition_point(|size| *size < len);
-        let (offset, size) = (self.0.take(class)?, self.0.sizes[class]);
+        let offset = self.0.take(class)?;
+        // With its part of the slab's rest.
+        let size = self.0.slab_bytes / self.0.per_slab(class);
         // SAFETY: the cell is within the area, and nobody else has it.
         let start = unsafe { self.0.area.start.add(offset) };
         let mut end = start;
@@ -156,29 +169,56 @@ impl Cells {
         Some(unsafe { Cell::new(start, len as u32, size as u32, self.0.clone()) })
     }
 
-    /// Bytes of slabs that have cells in use.
+    /// Bytes of slabs that the system has not got back.
     #[cfg(test)]
     pub fn resident_bytes(&self) -> usize {
         let slabs = self.0.slabs.lock();
-        (slabs.slabs.len() - slabs.empty.len()) * self.0.slab_bytes
+        (slabs.slabs.len() - slabs.released.len()) * self.0.slab_bytes
     }
 
-    /// What to move so that slabs become empty; `None` if that would not be many.
+    /// Gives empty slabs back to the system. Makes a system call for each stretch of them.
+    pub fn release_empty(&self) {
+        let empty = std::mem::take(&mut self.0.slabs.lock().empty);
+        // Nobody takes them meanwhile.
+        let mut rest = empty.iter().copied().peekable();
+        while let Some(first) = rest.next() {
+            let mut end = first + 1;
+            while rest.next_if_eq(&end).is_some() {
+                end += 1;
+            }
+            let slab_bytes = self.0.slab_bytes;
+            self.0.area.release(first as usize * slab_bytes, (end - first) as usize * slab_bytes);
+        }
+        self.0.slabs.lock().released.extend(empty);
+    }
+
+    /// What to move so that slabs become empty; `None` if that would not be many, or another thread does so.
     pub fn packing(&self) -> Option<Packing> {
-        let slabs = self.0.slabs.lock();
-        let by_size = || slabs.classes.iter().zip(&self.0.sizes);
-        let needed = |class: &Class, size: usize| class.taken.div_ceil(self.0.slab_bytes / size);
-        let excess: usize = by_size().map(|(class, size)| class.slabs.len() - needed(class, *size)).sum();
-        let used = slabs.slabs.len() - slabs.empty.len();
-        if excess < WASTE_PART.max(used / WASTE_PART) {
+        let mut slabs = self.0.slabs.lock();
+        let by_class = self.0.excess(&slabs);
+        let excess: usize = by_class.iter().sum();
+        // Pieces that users hold are not moved: no second try before there are many others.
+        slabs.excess_left = slabs.excess_left.min(excess);
+        let used = slabs.slabs.len() - slabs.released.len() - slabs.empty.len();
+        if excess - slabs.excess_left < WASTE_PART.max(used / WASTE_PART)
+            || self.0.is_packing.swap(true, Ordering::AcqRel)
+        {
             return None;
         }
         let mut moving = vec![false; slabs.slabs.len()];
-        for (class, size) in by_size() {
-            class.slabs.iter().skip(needed(class, *size)).for_each(|slab| moving[*slab as usize] = true);
+        for (class, excess) in slabs.classes.iter().zip(by_class) {
+            class.slabs.iter().rev().take(excess).for_each(|slab| moving[*slab as usize] = true);
         }
         Some(Packing { of: self.0.clone(), moving })
     }
+}
+
+/// The unit in which the system takes memory back.
+fn page_bytes() -> usize {
+    #[cfg(not(any(miri, feature = "portable")))]
+    return rustix::param::page_size();
+    #[cfg(any(miri, feature = "portable"))]
+    4096
 }
 
 /// Pieces to be copied to cells of their own once more, after which the old ones are dropped.
@@ -196,17 +236,35 @@ impl Packing {
     }
 }
 
+impl Drop for Packing {
+    fn drop(&mut self) {
+        let mut slabs = self.of.slabs.lock();
+        slabs.excess_left = self.of.excess(&slabs).iter().sum();
+        self.of.is_packing.store(false, Ordering::Release);
+    }
+}
+
 impl Shared {
+    fn per_slab(&self, class: usize) -> usize {
+        self.slab_bytes / self.sizes[class]
+    }
+
+    /// By class: how many slabs more than needed are in use.
+    fn excess(&self, slabs: &Slabs) -> Vec<usize> {
+        let needed = |(class, of): (usize, &Class)| of.slabs.len() - of.taken.div_ceil(self.per_slab(class));
+        slabs.classes.iter().enumerate().map(needed).collect()
+    }
+
     /// The offset of a free cell.
     fn take(&self, class: usize) -> Option<usize> {
         let size = *self.sizes.get(class)?;
-        let per_slab = self.slab_bytes / size;
-        let Slabs { slabs, empty, classes } = &mut *self.slabs.lock();
+        let per_slab = self.per_slab(class);
+        let Slabs { slabs, released, empty, classes, .. } = &mut *self.slabs.lock();
         let class_of = &mut classes[class];
         let index = match class_of.with_room.first() {
             Some(index) => *index,
             None => {
-                let index = match empty.pop_first() {
+                let index = match empty.pop_first().or_else(|| released.pop_first()) {
                     Some(index) => index,
                     None if (slabs.len() + 1) * self.slab_bytes <= self.area.len => {
                         slabs.push(Slab::default());
@@ -233,22 +291,21 @@ impl Shared {
 impl CellHome for Shared {
     fn give_back(&self, start: NonNull<u8>) {
         let offset = start.as_ptr() as usize - self.area.start.as_ptr() as usize;
-        let Slabs { slabs, empty, classes } = &mut *self.slabs.lock();
+        let Slabs { slabs, empty, classes, .. } = &mut *self.slabs.lock();
         let index = offset / self.slab_bytes;
         let slab = &mut slabs[index];
-        let class = &mut classes[slab.class];
+        let (per_slab, class) = (self.per_slab(slab.class), &mut classes[slab.class]);
         slab.give_back(offset % self.slab_bytes / self.sizes[slab.class]);
         class.taken -= 1;
         let index = index as u32;
-        class.with_room.insert(index);
-        // One stays, or a piece that comes and goes would take it anew each time.
-        if slab.taken == 0 && class.with_room.len() > 1 {
+        if slab.taken + 1 == per_slab {
+            class.with_room.insert(index);
+        }
+        if slab.taken == 0 {
             class.with_room.remove(&index);
             class.slabs.remove(&index);
             slab.bits = Vec::new();
             empty.insert(index);
-            // Within the lock: nobody takes it before it is released.
-            self.area.release(index as usize * self.slab_bytes, self.slab_bytes);
         }
     }
 }
@@ -264,8 +321,8 @@ mod tests {
 
     #[test]
     fn pieces_of_all_sizes_keep_their_bytes_and_larger_ones_are_refused() {
-        let cells = Cells::new(8 << 20);
-        let kept: Vec<(Vec<u8>, Cell)> = (0..=CELL_BYTES_MAX)
+        let cells = Cells::new(128 << 20);
+        let kept: Vec<(Vec<u8>, Cell)> = (0..=16 << 10)
             .step_by(37)
             .map(|len| {
                 let bytes = piece(len, len);
@@ -277,13 +334,14 @@ mod tests {
         for (bytes, cell) in &kept {
             assert_eq!(cell[..], bytes[..]);
             assert!(
-                cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 16 + 16).max(64)
+                cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 3 + 16).max(64)
             );
         }
-        assert!(cells.copy_of(&[&piece(0, CELL_BYTES_MAX), b"x"]).is_none());
+        assert!(cells.copy_of(&[&piece(0, 16 << 10), b"x"]).is_none());
+        assert!(cells.resident_bytes() > 0);
         drop(kept);
-        // One for each class that was used.
-        assert!(cells.resident_bytes() <= cells.0.sizes.len() * cells.0.slab_bytes);
+        cells.release_empty();
+        assert_eq!(cells.resident_bytes(), 0);
     }
 
     #[test]
@@ -311,8 +369,10 @@ mod tests {
         assert!(cells.packing().is_none(), "all slabs are full");
         let before = cells.resident_bytes();
         kept.retain(|(number, _)| number * 7919 % 10 < 3);
+        cells.release_empty();
         assert!(cells.resident_bytes() > before / 10 * 9);
         let packing = cells.packing().unwrap();
+        assert!(cells.packing().is_none(), "one at a time");
         for (number, cell) in &mut kept {
             if packing.moves(cell) {
                 *cell = cells.copy_of(&[cell]).unwrap();
@@ -320,8 +380,34 @@ mod tests {
             }
             assert_eq!(cell[..], piece(*number, 1000));
         }
+        assert!(!packing.moves(b"elsewhere"));
+        drop(packing);
+        cells.release_empty();
         assert!(cells.resident_bytes() < before / 10 * 4);
-        assert!(cells.packing().is_none() && !packing.moves(b"elsewhere"));
+        assert!(cells.packing().is_none());
+    }
+
+    #[test]
+    fn pieces_that_cannot_be_moved_are_not_tried_again() {
+        let cells = Cells::new(4 << 20);
+        let mut kept: Vec<Cell> = (0..4000).map(|number| cells.copy_of(&[&piece(number, 1000)]).unwrap()).collect();
+        let mut number = 0;
+        kept.retain(|_| {
+            number += 1;
+            number % 8 == 0
+        });
+        drop(cells.packing().unwrap());
+        assert!(cells.packing().is_none());
+        // Enough others have gone.
+        kept.truncate(kept.len() / 2);
+        kept.retain(|_| {
+            number += 1;
+            number % 40 == 0
+        });
+        cells.release_empty();
+        let others: Vec<Cell> = (0..4000).map(|number| cells.copy_of(&[&piece(number, 600)]).unwrap()).collect();
+        drop(others.into_iter().step_by(40).collect::<Vec<_>>());
+        assert!(cells.packing().is_none(), "empty slabs need no packing");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! allocate from, so memory freed by jobs stays allocated to the process while readers allocate more, and the process grows
 //! beyond the memory in use (decision record 032).
 //!
-//! Called by background threads after jobs.
+//! Called by background threads, after jobs and before a collection takes its memory.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

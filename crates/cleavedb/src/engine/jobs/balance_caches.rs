@@ -67,6 +67,8 @@ impl Core {
         self.counters.cache_balances.fetch_add(1, Ordering::Relaxed);
         if moved.contains(&Some(true)) {
             self.fit_cache();
+            // No other job may come for long.
+            self.release_memory();
         }
     }
 }

@@ -101,12 +101,12 @@ impl Core {
             self.fit_cache();
         }
         let ended = self.measured(&profile, || self.carry_out(job, number, worker));
+        if let Some(result) = ended {
+            self.end_job(&**job, number, result);
+        }
         // Also after short ones while a long one runs, which may have freed much.
         if profile.takes_memory() || self.work.is_active() {
             self.release_memory();
-        }
-        if let Some(result) = ended {
-            self.end_job(&**job, number, result);
         }
     }
 

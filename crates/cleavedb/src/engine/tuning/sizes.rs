@@ -536,7 +536,7 @@ impl Tuning {
 
     /// Memory of a collection for reading and for writing a few extents concurrently; part of the memory for jobs.
     pub(crate) fn collection_buffer_bytes(&self) -> usize {
-        (self.memory_bytes / 16).min(4 * MIB)
+        (self.memory_bytes / 16).clamp(2 * MIB, 4 * MIB)
     }
 
     /// A collection reads at most this much of scattered records at a time.
