@@ -536,7 +536,9 @@ impl Tuning {
 
     /// Memory of a collection for reading and for writing a few extents concurrently; part of the memory for jobs.
     pub(crate) fn collection_buffer_bytes(&self) -> usize {
-        (self.memory_bytes / 16).clamp(2 * MIB, 4 * MIB)
+        // What is read of a file at a time, and as much again, in the smallest budget.
+        let least = (self.memory_bytes / 8).min(2 * MIB);
+        (self.memory_bytes / 16).clamp(least, 4 * MIB)
     }
 
     /// A collection reads at most this much of scattered records at a time.
