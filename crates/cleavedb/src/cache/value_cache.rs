@@ -305,18 +305,18 @@ mod tests {
         let kept = (0..100).filter(|&number| cache.peek(&key(number), stamp(number)).is_some()).count();
         assert!(kept > 90, "{kept} of 100 are left");
         assert!(cache.weight() <= 1 << 20 && cache.weight() > 900 << 10);
-        assert_eq!((cache.pinned_bytes(0), gauge.get()), (0, 0), "the records that were read are not needed any more");
+        assert_eq!(cache.pinned_bytes(gauge.get()), 0);
         let held = cache.peek(&key(0), stamp(0)).or_else(|| cache.peek(&key(1), stamp(1))).unwrap();
         insert(&cache, 1 << 40, &value(17 << 10, &gauge));
         assert!(cache.peek(&key(1 << 40), stamp(1 << 40)).is_none());
         assert!(cache.get(b"other key", stamp(1)).is_none());
         assert_eq!(cache.hits(), 300);
         cache.set_capacity(0);
-        assert_eq!((cache.weight(), gauge.get(), cache.capacity()), (0, 0, 0));
+        assert_eq!((cache.weight(), cache.capacity()), (0, 0));
         assert!(cache.peek(&key(1), stamp(1)).is_none());
-        assert!(cache.pinned_bytes(0) >= held.len());
+        assert!(cache.pinned_bytes(gauge.get()) >= held.len());
         drop(held);
-        assert_eq!(cache.pinned_bytes(0), 0);
+        assert_eq!((cache.pinned_bytes(0), gauge.get()), (0, 0));
     }
 
     #[test]
@@ -330,8 +330,10 @@ mod tests {
         // Of values that share much memory only copies are kept.
         let owner = Arc::new(Buffer::counted(vec![7; 1 << 20], gauge.clone()));
         insert(&cache, 2, &Slice::shared(owner.clone(), 0, 100));
-        insert(&cache, 3, &Slice::shared(owner, 0, 10 << 10));
-        assert!(get(&cache, 2).is_some() && get(&cache, 3).is_none());
+        insert(&cache, 3, &Slice::shared(owner, 0, 100 << 10));
+        // Without cells none is.
+        assert_eq!(get(&cache, 2).is_some(), !cfg!(any(miri, feature = "portable")));
+        assert!(get(&cache, 3).is_none());
         assert_eq!(gauge.get(), 100 << 10);
     }
 
