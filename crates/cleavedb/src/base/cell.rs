@@ -1,4 +1,4 @@
-//! A piece of memory that belongs to somebody else, who gets it back.
+//! A piece of memory that goes back to its owner when it is dropped.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ impl Cell {
     /// The first `len` bytes of a cell of `size` bytes.
     ///
     /// # Safety
-    /// These bytes have been written. Until the cell is given back, `home` keeps the memory, and nobody writes there.
+    /// These bytes must have been written. Until the cell is given back, `home` must keep the memory, and nothing may write there.
     pub unsafe fn new(start: NonNull<u8>, len: u32, size: u32, home: Arc<dyn CellHome>) -> Cell {
         Cell { start, len, size, home }
     }
@@ -33,9 +33,9 @@ impl Cell {
     }
 }
 
-// SAFETY: nobody writes to the bytes while the cell lives.
+// SAFETY: nothing writes to the bytes while the cell lives.
 unsafe impl Send for Cell {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the bytes are only read.
 unsafe impl Sync for Cell {}
 
 impl Deref for Cell {
@@ -43,7 +43,7 @@ impl Deref for Cell {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: whoever made the cell has written this many bytes, and `home` keeps them.
+        // SAFETY: the caller of `new` has written this many bytes, and `home` keeps the memory until the cell is dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
     }
 }
