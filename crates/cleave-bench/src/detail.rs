@@ -33,7 +33,7 @@ const TABLES: [Table; 10] = [
     },
     Table {
         title: "Utilisation over complete seconds; busier: per second the larger of processors and busiest device",
-        columns: &["resource", "mean %", "p5 %", "p95 %", "read", "written"],
+        columns: &["resource", "mean %", "p5 %", "p95 %", "read", "written", "over time"],
         rows: resources,
     },
     Table {
@@ -60,7 +60,7 @@ const TABLES: [Table; 10] = [
     Table { title: "Space by directory", columns: &["directory", "at the end", "peak"], rows: directories },
     Table {
         title: "Memory, the most at the end of a second; unflushed: index tables and runs, or memtables",
-        columns: &["part", "bytes"],
+        columns: &["part", "bytes", "over time"],
         rows: memory,
     },
     Table {
@@ -118,21 +118,22 @@ fn steadiness(outcome: &Outcome) -> Vec<Vec<String>> {
 
 fn resources(outcome: &Outcome) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    let mut add = |name: String, band: Option<[f64; 3]>, bytes: [String; 2]| {
+    let mut add = |name: String, band: Option<[f64; 3]>, bytes: [String; 2], per_second: &[f64]| {
         if let Some(band) = band {
             let percent = band.map(|part| format!("{:.1}", part * 100.0));
-            rows.push([&[name], &percent[..], &bytes].concat());
+            let permille: Vec<u64> = per_second.iter().map(|part| (part * 1000.0) as u64).collect();
+            rows.push([&[name], &percent[..], &bytes, &[curve(&permille)]].concat());
         }
     };
     let none = || ["-", "-"].map(str::to_owned);
     let of = |band: Option<Band>| band.map(|Band { mean, p5, p95 }| [mean, p5, p95]);
-    add("processors".to_owned(), of(outcome.cpu_utilisation_band), none());
+    add("processors".to_owned(), of(outcome.cpu_utilisation_band), none(), &outcome.cpu_per_second);
     for device in &outcome.devices {
         let total = |per_second: &[u64]| size::human(per_second.iter().sum());
         let bytes = [total(&device.bytes_read_per_second), total(&device.bytes_written_per_second)];
-        add(device.name(), of(device.busy), bytes);
+        add(device.name(), of(device.busy), bytes, &device.busy_per_second);
     }
-    add("busier".to_owned(), of(outcome.busier), none());
+    add("busier".to_owned(), of(outcome.busier), none(), &outcome.busier_per_second);
     rows
 }
 
@@ -155,9 +156,12 @@ fn directories(outcome: &Outcome) -> Vec<Vec<String>> {
 }
 
 fn memory(outcome: &Outcome) -> Vec<Vec<String>> {
-    let Some(memory) = outcome.memory_peak else { return Vec::new() };
-    let parts = [("unflushed", memory.unflushed_bytes), ("caches", memory.cache_bytes)];
-    parts.map(|(name, bytes)| vec![name.to_owned(), size::human(bytes)]).to_vec()
+    let resident = outcome.rss_per_second.iter().max().map(|max| ("resident", *max, curve(&outcome.rss_per_second)));
+    let parts =
+        outcome.memory_peak.map(|memory| [("unflushed", memory.unflushed_bytes), ("caches", memory.cache_bytes)]);
+    let parts = parts.into_iter().flatten().map(|(name, bytes)| (name, bytes, String::new()));
+    let row = |(name, bytes, over_time): (&str, u64, String)| vec![name.to_owned(), size::human(bytes), over_time];
+    resident.into_iter().chain(parts).map(row).collect()
 }
 
 fn settings(outcome: &Outcome) -> Vec<Vec<String>> {

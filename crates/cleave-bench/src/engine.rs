@@ -21,6 +21,8 @@ use crate::waiting::WriterWaits;
 pub const OURS: &str = "cleave";
 /// CleaveDB with all values in its tables.
 pub const INLINE: &str = "cleave-inline";
+/// CleaveDB with merge operands in buckets.
+pub const BUCKETS: &str = "cleave-buckets";
 /// CleaveDB with a hash keyspace, which has no scans.
 pub const HASHED: &str = "cleave-hash";
 

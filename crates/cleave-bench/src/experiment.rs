@@ -1,6 +1,7 @@
 //! One run, in the process started for it: open a store, loaded before if the first phase needs that, execute the phases one
 //! right after the other, and collect the counters of each.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -14,7 +15,7 @@ use crate::dataset::Dataset;
 use crate::distribution::Distribution;
 use crate::engine::{Engine, HostLink, Kind};
 use crate::failure::{Failure, Result};
-use crate::latency::Latencies;
+use crate::latency::{Latencies, Summary};
 use crate::pace::Pace;
 use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
@@ -53,9 +54,30 @@ struct Work {
     elapsed: Duration,
 }
 
+/// The distributions of the latencies of one phase. A histogram takes 270 KB, so none outlives its phase: the memory of a long
+/// run would grow with the number of its phases.
+struct Distributions {
+    all: Summary,
+    by_operation: BTreeMap<String, Summary>,
+    background: BTreeMap<String, Summary>,
+}
+
+impl Work {
+    /// Takes the latencies out.
+    fn take_distributions(&mut self) -> Distributions {
+        let latencies = std::mem::take(&mut self.tally.latencies);
+        Distributions {
+            all: latencies.all(),
+            by_operation: latencies.by_operation(""),
+            background: std::mem::take(&mut self.background).by_operation(BACKGROUND),
+        }
+    }
+}
+
 /// Measurements of one phase.
 struct Measured {
     work: Work,
+    latencies: Distributions,
     elapsed_with_flush_s: f64,
     used: Counters,
     /// In the order of the directories.
@@ -194,7 +216,7 @@ impl Bed<'_> {
         let before = meter.now()?;
         let saved_before = engine.index_bytes_saved();
         let start = Instant::now();
-        let work = self.work(&phase.workload, job)?;
+        let mut work = self.work(&phase.workload, job)?;
         let mut elapsed_with_flush_s = work.elapsed.as_secs_f64();
         if is_flushed {
             engine.flush()?;
@@ -203,6 +225,7 @@ impl Bed<'_> {
             meter.settle(&plan.dirs)?;
         }
         Ok(Measured {
+            latencies: work.take_distributions(),
             work,
             elapsed_with_flush_s,
             used: meter.now()?.since(&before),
@@ -289,10 +312,10 @@ fn outcome(
     let (shape, used, work) = (&plan.shape, &measured.used, &measured.work);
     let (tally, series) = (&work.tally, &work.series);
     let elapsed_s = work.elapsed.as_secs_f64();
-    let background = work.background.by_operation(BACKGROUND);
+    let Distributions { all: latency, by_operation, background } = &measured.latencies;
     let background_operations: u64 = background.values().map(|summary| summary.operations).sum();
-    let mut latency_by_op = tally.latencies.by_operation("");
-    latency_by_op.extend(background);
+    let mut latency_by_op = by_operation.clone();
+    latency_by_op.extend(background.clone());
     // One sample of a commit stands for many operations, and one of a read for one.
     let has_mixed_samples = shape.batch > 1 && workload.is_partly_batched();
     let amplification = |device: u64, user: u64| (user > 0).then(|| device as f64 / user as f64);
@@ -322,7 +345,7 @@ fn outcome(
         elapsed_with_flush_s: measured.elapsed_with_flush_s,
         open_s: 0.0,
         recover_s: None,
-        latency_us: (!has_mixed_samples).then(|| tally.latencies.all()),
+        latency_us: (!has_mixed_samples).then(|| latency.clone()),
         latency_by_op,
         per_second: series.operations.clone(),
         cpu_per_second: series.counters.iter().map(|second| second.cpu_user_s + second.cpu_sys_s).collect(),
@@ -368,6 +391,7 @@ fn outcome(
         rss_peak_bytes: measured.rss_peak_bytes,
         memory_peak: series.memory_max,
         rss_bytes: measured.rss_bytes,
+        rss_per_second: series.rss.clone(),
         settings: settings_json(plan, kind)?,
     })
 }

@@ -33,6 +33,11 @@ pub struct Bursts {
 }
 
 impl Bursts {
+    /// Operations are due for `on_s` seconds, and none in the `off_s` seconds after that.
+    pub const fn new(on_s: f64, off_s: f64) -> Bursts {
+        Bursts { on_s, off_s }
+    }
+
     /// The time since the start at which the load has been on for `on`.
     pub fn at(self, on: Duration) -> Duration {
         let pauses = (on.as_secs_f64() / self.on_s).floor();

@@ -170,6 +170,9 @@ pub struct Outcome {
     /// Resident memory of the process at the end.
     #[serde(default)]
     pub rss_bytes: u64,
+    /// The same at the end of each second, in bytes.
+    #[serde(default)]
+    pub rss_per_second: Vec<u64>,
     /// All options of the run, and notes about the engine.
     pub settings: serde_json::Value,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::{Counters, Meter, space_bytes, space_of};
+use crate::counters::{Counters, Meter, rss_bytes, space_bytes, space_of};
 use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
 use crate::jobs::{self, JobUse};
@@ -29,6 +29,8 @@ pub struct Series {
     pub operations: Vec<u64>,
     /// Counters of the process.
     pub counters: Vec<Counters>,
+    /// Resident memory of the process at the end of each second, in bytes.
+    pub rss: Vec<u64>,
     /// The longest time without a completed operation, without the time that the load was off.
     pub longest_stall: Duration,
     /// When the load was on; none: always.
@@ -154,6 +156,7 @@ impl Series {
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));
                 series.operations.push(done_now - done_before);
                 series.counters.push(used);
+                series.rss.push(rss_bytes()?);
                 series.directories.iter_mut().zip(space_bytes(dirs)?).for_each(|(one, bytes)| one.push(bytes));
                 (counters, done_before, sampled_at) = (counters_now, done_now, now);
                 bar.set_position(done_now);

@@ -107,7 +107,7 @@ fn every_engine_runs_on_two_tiers_and_leaves_both_empty() {
     let work = ["--workload", "ycsb-a", "--records", "400", "--memory", "16M", "--verify"];
     for outcome in run(&[&work[..], &tiers, &["--engine", &every_engine().join(",")]].concat()) {
         let said = match outcome["engine"].as_str().unwrap() {
-            "cleave" | "cleave-inline" | "cleave-hash" => None,
+            "cleave" | "cleave-inline" | "cleave-buckets" | "cleave-hash" => None,
             "rocksdb" | "blobdb" => Some("the log on the fast tier"),
             _ => Some("the whole store is in the slow directory"),
         };
@@ -171,7 +171,7 @@ fn engines_without_direct_io_report_that_if_it_is_requested() {
     for outcome in run(&[&work[..], &["--engine", &every_engine().join(","), "--direct"]].concat()) {
         let has_it = matches!(
             outcome["engine"].as_str().unwrap(),
-            "cleave" | "cleave-inline" | "cleave-hash" | "rocksdb" | "blobdb"
+            "cleave" | "cleave-inline" | "cleave-buckets" | "cleave-hash" | "rocksdb" | "blobdb"
         );
         assert_ne!(has_it, notes(&outcome).contains("direct"), "{outcome}");
         assert_eq!(outcome["settings"]["options"]["direct"], true);

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleavedb::{
-    Db, DecisionStats, JobKindStats, Keyspace, KeyspaceKind, KeyspaceOptions, KvDevice, Options, SettingStats,
-    WriteBatch, testing,
+    Db, DecisionStats, DeltaPlacement, JobKindStats, Keyspace, KeyspaceKind, KeyspaceOptions, KvDevice, Options,
+    SettingStats, WriteBatch, testing,
 };
 
 use crate::cleave_options::CleaveOptions;
 use crate::counters;
 use crate::engine::{
-    Compression, Durability, Engine, HASHED, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup, ValueSpace,
+    BUCKETS, Compression, Durability, Engine, HASHED, INLINE, Kind, Memory, Merges, OURS, Settings, ValueGroup,
+    ValueSpace,
 };
 use crate::failure::{Failure, Result};
 use crate::jobs::JobUse;
@@ -38,6 +39,14 @@ pub const CLEAVE_INLINE: Kind = Kind {
     ..CLEAVE
 };
 
+/// `cleave-buckets`.
+pub const CLEAVE_BUCKETS: Kind = Kind {
+    name: BUCKETS,
+    notes: &["operands lie in buckets (`deltas=buckets`)"],
+    open: |settings| open(settings, Shape::Buckets),
+    ..CLEAVE
+};
+
 /// `cleave-hash`.
 pub const CLEAVE_HASH: Kind = Kind {
     name: HASHED,
@@ -53,6 +62,8 @@ enum Shape {
     Separated,
     /// Ordered, all values in tables.
     Inline,
+    /// As [`Separated`](Shape::Separated), with merge operands in buckets.
+    Buckets,
     /// By hash.
     Hashed,
 }
@@ -117,8 +128,9 @@ fn open(settings: &Settings, shape: Shape) -> Result<Box<dyn Engine>> {
     } else {
         let options = match shape {
             Shape::Hashed => KeyspaceOptions::hash(),
-            Shape::Separated | Shape::Inline => {
-                settings.cleave.as_ref().map(CleaveOptions::keyspace).unwrap_or_default()
+            Shape::Separated | Shape::Inline | Shape::Buckets => {
+                let options = settings.cleave.as_ref().map(CleaveOptions::keyspace).unwrap_or_default();
+                if shape == Shape::Buckets { options.deltas(DeltaPlacement::Buckets) } else { options }
             }
         };
         db.create_keyspace(KEYSPACE, options.merge_operator("patches"))

@@ -23,6 +23,7 @@ pub fn all() -> Vec<Kind> {
     vec![
         cleave::CLEAVE,
         cleave::CLEAVE_INLINE,
+        cleave::CLEAVE_BUCKETS,
         cleave::CLEAVE_HASH,
         #[cfg(feature = "rocksdb")]
         rocksdb::ROCKSDB,

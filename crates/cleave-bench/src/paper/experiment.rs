@@ -3,6 +3,7 @@
 
 use crate::distribution::Distribution;
 use crate::engine::ValueGroup;
+use crate::pace::Bursts;
 use crate::result::Outcome;
 use crate::series::Spread;
 use crate::size::Lengths;
@@ -176,6 +177,8 @@ pub struct Spec {
     /// Operations are started in an open loop, at this percentage of what RocksDB completes in a closed one. None: each client
     /// starts an operation when its previous one has ended.
     pub open_percent: Option<u32>,
+    /// With `open_percent`: when operations are due. None: always.
+    pub bursts: Option<Bursts>,
     /// Whether the store is at rest before the measurement: flushed, settled and opened again after the load. Otherwise the
     /// measurement begins with the background work that the load left: figures are those of sustained work.
     pub at_rest: bool,
@@ -204,6 +207,7 @@ impl Spec {
             cgroup: None,
             recover: false,
             open_percent: None,
+            bursts: None,
             at_rest: false,
         }
     }

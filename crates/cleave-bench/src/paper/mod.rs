@@ -21,7 +21,7 @@ use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
 use crate::cgroup::MemoryCgroup;
 use crate::cleave_options::CleaveOptions;
-use crate::engine::{HASHED, INLINE, NO_SLOWDOWN, OURS};
+use crate::engine::{BUCKETS, HASHED, HELD, INLINE, NO_SLOWDOWN, OURS};
 use crate::failure::{Failure, Result};
 use crate::flags::flags;
 use crate::label::VARIANT;
@@ -75,7 +75,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let mut engines = args.engine.clone();
     if engines.is_empty() {
         // The experiments choose CleaveDB's options, and compare with RocksDB as it is.
-        let is_usual = |name: &str| ![INLINE, HASHED, NO_SLOWDOWN].contains(&name);
+        let is_usual = |name: &str| ![INLINE, BUCKETS, HASHED, NO_SLOWDOWN, HELD].contains(&name);
         let wanted = |name: &str| paper.engines.map_or(is_usual(name), |engines| engines.contains(&name));
         engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
@@ -183,6 +183,7 @@ impl Paper {
             background_threads: spec.background_threads,
             cleave: options(args.cleave.as_ref(), spec.variant, of_cleave),
             recover: spec.recover,
+            bursts: spec.bursts,
             field_size: spec.field_size.or(args.field_size),
             ..Shape::new(records)
         };

@@ -201,7 +201,7 @@ impl Options {
     /// 1 MiB; `None` (the default): no limit. Flushes count and do not wait. Background work gets the rest of the limit that users
     /// leave of the devices, at least an eighth, and all of it while writers wait for background work, which is then
     /// not limited further, as while a close or [`Db::wait_for_background`](crate::Db::wait_for_background) waits: a limit below what the writes need slows writers down, and breaks no limit of space or memory.
-    /// Users' share is measured unless the scheduling is [`Scheduling::Static`]. Takes effect at each open.
+    /// Takes effect at each open.
     pub fn background_io_limit(mut self, bytes_per_second: Option<u64>) -> Options {
         self.background_io_limit = bytes_per_second;
         self

@@ -174,9 +174,9 @@ impl Directory {
         first..last.max(first)
     }
 
-    /// A bucket that overlaps the keys from `start` up to, not including, `end` has a version older than `seqno`.
-    pub fn may_hold_older(&self, start: &[u8], end: &[u8], seqno: Seqno) -> bool {
-        let extents = |bucket: &Arc<Bucket>| bucket.extents.iter().any(|extent| extent.seqno_min < seqno);
+    /// A bucket that overlaps the keys from `start` up to, not including, `end` has a version that is not newer than `newest`.
+    pub fn may_hold(&self, start: &[u8], end: &[u8], newest: Seqno) -> bool {
+        let extents = |bucket: &Arc<Bucket>| bucket.extents.iter().any(|extent| extent.seqno_min <= newest);
         !self.buckets.is_empty() && self.buckets[self.overlapping(start, Some(end))].iter().any(extents)
     }
 

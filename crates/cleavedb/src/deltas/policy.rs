@@ -27,7 +27,7 @@ const DOUBLINGS_MAX: u64 = 3;
 pub const OPERANDS_MAX: usize = 32;
 /// A bucket is rewritten once more operands of one key than this have come to it, however small it is: a read of the key applies
 /// all of them.
-const CROWD_MAX: usize = 1024;
+pub const CROWD_MAX: usize = 1024;
 
 /// How large buckets become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -132,24 +132,25 @@ impl Buckets {
         directory.find(key)?.extents.first().map(|extent| extent.segment)
     }
 
-    /// Some bucket may hold a version of the key. Reads what the filters do not exclude.
-    pub fn may_hold(&self, key: &[u8]) -> bool {
+    /// Some bucket may hold a version of the key that is not newer than `newest`. Reads what the filters do not exclude.
+    pub fn may_hold(&self, key: &[u8], newest: Seqno) -> bool {
         let Some(bucket) = self.directory.find(key) else { return false };
-        let holds = |index| !matches!(newest_in(self.segment(bucket, index), key, Seqno::MAX), Ok(None));
-        (0..bucket.extents.len()).any(holds)
+        let holds = |index| !matches!(newest_in(self.segment(bucket, index), key, newest), Ok(None));
+        extents_up_to(bucket, newest).any(holds)
     }
 
-    /// Some bucket may hold a version of a key from `start` up to, not including, `end`. Reads a few blocks.
-    pub fn may_hold_range(&self, start: &[u8], end: &[u8]) -> bool {
+    /// Some bucket may hold a version of a key from `start` up to, not including, `end`, that is not newer than `newest`. Reads a
+    /// few blocks.
+    pub fn may_hold_range(&self, start: &[u8], end: &[u8], newest: Seqno) -> bool {
         let overlapping = &self.directory.buckets()[self.directory.overlapping(start, Some(end))];
-        let extents: usize = overlapping.iter().map(|bucket| bucket.extents.len()).sum();
+        let extents: usize = overlapping.iter().map(|bucket| extents_up_to(bucket, newest).count()).sum();
         let holds = |bucket: &Arc<Bucket>, index| {
             let mut cursor = self.segment(bucket, index).cursor(true);
             let sought = cursor.seek(start.max(&bucket.lower), Stamp::NEWEST);
             sought.is_err() || cursor.valid() && cursor.key() < end && bucket.ends_after(cursor.key())
         };
         extents > EXTENTS_LOOKED_INTO
-            || overlapping.iter().any(|bucket| (0..bucket.extents.len()).any(|index| holds(bucket, index)))
+            || overlapping.iter().any(|bucket| extents_up_to(bucket, newest).any(|index| holds(bucket, index)))
     }
 
     /// Versions and bytes of the buckets that overlap a range.
@@ -159,6 +160,11 @@ impl Buckets {
         let sizes = overlapping.iter().map(|bucket| (bucket.entries(), bucket.bytes()));
         sizes.fold((0, 0), |(entries, bytes), (more, more_bytes)| (entries + more, bytes + more_bytes))
     }
+}
+
+/// The extents of a bucket, by their places in it, that have a version not newer than `newest`.
+fn extents_up_to(bucket: &Bucket, newest: Seqno) -> impl Iterator<Item = usize> {
+    (0..bucket.extents.len()).filter(move |index| bucket.extents[*index].seqno_min <= newest)
 }
 
 /// What is known of the upkeep of buckets, so that it is not found out again at every look for a job.
@@ -179,6 +185,9 @@ pub(crate) struct UpkeepMemory {
     pub callers: usize,
     /// Buckets that got many operands of one key.
     pub crowds: Crowds,
+    /// Lower bounds of buckets of which a read has said so. Flushes of earlier opens are not counted, so a read may find what they
+    /// left; once for each bucket, or one that a rewrite does not improve would be rewritten without an end.
+    crowds_read: BTreeSet<Vec<u8>>,
     /// Nothing was due in this directory in these circumstances; the second is about idle time.
     pub nothing_due: [Option<(Weak<Directory>, Circumstances)>; 2],
 }
@@ -220,6 +229,10 @@ impl UpkeepMemory {
     /// The folds of these keys were refused, because they have changed.
     pub fn note_refused(&mut self, keys: &[&[u8]]) {
         for key in keys {
+            if self.refusals.len() >= REFUSALS_NOTED && !self.refusals.contains_key(*key) {
+                // Keys that were refused once are less likely to be refused again than those that just were.
+                self.refusals.retain(|_, count| *count >= REFUSALS_MAX);
+            }
             let has_room = self.refusals.len() < REFUSALS_NOTED;
             match self.refusals.get_mut(*key) {
                 Some(count) => *count += 1,
@@ -246,6 +259,15 @@ impl UpkeepMemory {
             self.crowds.add(counted);
             self.nothing_due = [None, None];
         }
+    }
+
+    /// A read met this many operands of one key of a bucket. True if that is news.
+    pub fn note_crowd_read(&mut self, lower: &[u8], operands: usize) -> bool {
+        let is_news = self.crowds_read.insert(lower.to_vec());
+        if is_news {
+            self.note_crowds(vec![(lower.to_vec(), operands)]);
+        }
+        is_news
     }
 
     pub fn is_nothing_due(&self, directory: &Arc<Directory>, now: Circumstances, is_idle: bool) -> bool {

@@ -111,14 +111,15 @@ impl View {
         self.buckets.as_ref()
     }
 
-    /// A bucket may hold a version of the key, which a tombstone in the levels must go on to cover.
-    pub fn buckets_may_hold(&self, key: &[u8]) -> bool {
-        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold(key))
+    /// A bucket may hold a version of the key that a tombstone in the levels, which are not newer than `newest`, must go on to
+    /// cover.
+    pub fn buckets_may_hold(&self, key: &[u8], newest: Seqno) -> bool {
+        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold(key, newest))
     }
 
     /// As [`buckets_may_hold`](View::buckets_may_hold), for any key from `start` up to, not including, `end`.
-    pub fn buckets_may_hold_range(&self, start: &[u8], end: &[u8]) -> bool {
-        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold_range(start, end))
+    pub fn buckets_may_hold_range(&self, start: &[u8], end: &[u8], newest: Seqno) -> bool {
+        self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold_range(start, end, newest))
     }
 
     /// True if all versions are in tables.

@@ -273,6 +273,95 @@ fn a_scan_passes_a_range_delete_without_losing_newer_operands_in_buckets() {
     });
 }
 
+/// Versions of keys that were deleted and then merged again: the tombstones cover nothing, although buckets have their keys.
+#[test]
+fn tombstones_below_newer_operands_leave_and_upkeep_ends() {
+    for by_range in [false, true] {
+        in_world(1, move || {
+            let db = open_with(&SimDisk::new(), options(), calm()).unwrap();
+            let lists = in_buckets(&db, "chain");
+            let key = |number: usize| format!("{number:03}");
+            let each = |change: &dyn Fn(String)| (0..300).for_each(|number| change(key(number)));
+            let delete = || match by_range {
+                true => each(&|key| lists.delete_range(key.clone()..key + "~").unwrap()),
+                false => each(&|key| lists.delete(key).unwrap()),
+            };
+            let put = || each(&|key| lists.put(key, "base").unwrap());
+            let merge = || each(&|key| lists.merge(key, "new").unwrap());
+            flushed(&db, &[&put, &delete, &merge]);
+            db.compact_range(&lists, ..).unwrap();
+            db.wait_for_background().unwrap();
+            let before = db.stats();
+            sleep(Duration::from_secs(60));
+            db.wait_for_background().unwrap();
+            assert_eq!(db.stats().compactions, before.compactions);
+            each(&|key| assert_eq!(text(&lists, &key).as_deref(), Some("new")));
+            assert_eq!(lists.iter().unwrap().count(), 300);
+        });
+    }
+}
+
+/// Only tables are compacted here, and no bucket is rewritten, so that a tombstone is all that covers the operand.
+#[test]
+fn compactions_keep_a_tombstone_above_an_older_operand_in_a_bucket() {
+    for by_range in [false, true] {
+        in_world(1, move || {
+            let mut tuning = calm();
+            tuning.hl0_compact_tables = 2;
+            let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            let put = || lists.put("key", "base").unwrap();
+            let merge = || lists.merge("key", "dead").unwrap();
+            let delete = || match by_range {
+                true => lists.delete_range("a".."z").unwrap(),
+                false => lists.delete("key").unwrap(),
+            };
+            flushed(&db, &[&put, &merge, &delete]);
+            let compactions = db.stats().compactions;
+            for round in 0..40 {
+                // Around the key, so that its table is merged with others.
+                let put = || ["a", "z"].iter().for_each(|key| lists.put(key, round.to_string()).unwrap());
+                flushed(&db, &[&put]);
+            }
+            let stats = db.stats();
+            assert!(stats.compactions > compactions + 3 && stats.deltas.operands == 1, "{stats:?}");
+            assert_eq!(text(&lists, "key"), None);
+            flushed(&db, &[&|| lists.merge("key", "live").unwrap()]);
+            assert_eq!(text(&lists, "key").as_deref(), Some("live"));
+        });
+    }
+}
+
+/// What a flush counts is known to its process only.
+#[test]
+fn a_read_after_an_open_notices_many_operands_that_an_earlier_process_left() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let mut tuning = calm();
+        (tuning.index_table_bytes, tuning.front_bytes_max, tuning.flush_bytes) = (4 << 20, 8 << 20, 8 << 20);
+        (tuning.logs_bytes_max, tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (8 << 20, 8 << 20, 8 << 20);
+        let open = || open_with(&disk, options(), tuning.clone()).unwrap();
+        let db = open();
+        let lists = in_buckets(&db, "chain");
+        lists.put("hot", "0").unwrap();
+        db.flush().unwrap();
+        (1..3000).for_each(|number| lists.merge("hot", number.to_string()).unwrap());
+        db.close().unwrap();
+        let db = open();
+        let lists = db.open_keyspace("lists").unwrap();
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().deltas.operands, 2999, "{:?}", db.stats().deltas);
+        let all = (0..3000).map(|number| number.to_string()).collect::<Vec<_>>().join("+");
+        assert!(text(&lists, "hot") == Some(all.clone()));
+        db.wait_for_background().unwrap();
+        let stats = db.stats().deltas;
+        assert!(stats.rewrites > 0 && stats.operands < 1500, "{stats:?}");
+        assert!(text(&lists, "hot") == Some(all));
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn operands_that_cannot_be_combined_are_consolidated_in_the_background() {
     in_world(1, || {
@@ -496,42 +585,5 @@ fn without_the_operator_operands_in_buckets_stay_as_they_are() {
         let lists = db.open_keyspace("lists").unwrap();
         assert_eq!(text(&lists, "7").as_deref(), Some("base+0+1+2"));
         assert_eq!(text(&lists, "9").as_deref(), Some("new"));
-    });
-}
-
-#[test]
-fn upkeep_survives_crashes_at_every_sync() {
-    in_world(3, || {
-        let disk = SimDisk::new();
-        let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
-        let lists = in_buckets(&db, "chain");
-        let key = |number: usize| format!("{number:02}");
-        (0..30).for_each(|number| lists.put(key(number), "base").unwrap());
-        db.flush().unwrap();
-        let images = crate::support::lose_power(&disk);
-        let rounds = 6;
-        for round in 0..rounds {
-            (0..30).for_each(|number| lists.merge(key(number), round.to_string()).unwrap());
-            db.flush().unwrap();
-            if round == 4 {
-                lists.set_deltas(DeltaPlacement::Levels).unwrap();
-            }
-        }
-        db.wait_for_background().unwrap();
-        let images = crate::support::taken(&disk, &images);
-        assert!(images.len() > 50, "{}", images.len());
-        for image in images.iter().step_by(3) {
-            let db = open_with(image, options(), Tuning::tiny()).unwrap();
-            let lists = db.open_keyspace("lists").unwrap();
-            for number in 0..30 {
-                // A prefix of what was written: no operand is lost before one that is there, and none is there twice.
-                let found = text(&lists, &key(number)).unwrap();
-                let prefixes = (0..=rounds).map(|rounds| {
-                    std::iter::once("base".to_owned()).chain((0..rounds).map(|at| at.to_string())).collect::<Vec<_>>()
-                });
-                assert!(prefixes.into_iter().any(|prefix| prefix.join("+") == found), "{found}");
-            }
-            db.close().unwrap();
-        }
     });
 }

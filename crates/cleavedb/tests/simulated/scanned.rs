@@ -142,3 +142,27 @@ fn bytes_written_for_order_are_at_most_three_times_those_that_were_there_and_arr
         });
     }
 }
+
+/// Scans and updates go on at the same time, so that there is always something to put in order and always garbage.
+#[test]
+fn a_store_that_is_scanned_and_updated_all_the_time_stays_within_its_space() {
+    in_world(8, || {
+        let disk = SimDisk::new();
+        let db = open(&disk, ValuePlacement::Range, ValueReordering::WhenScanned);
+        let mut random = Random::new(8);
+        put(&db, &mut random, 0, RECORDS);
+        let loaded = wait(&db);
+        let mut peak = 0.0_f64;
+        for round in 1..25 {
+            put(&db, &mut random, round, 200);
+            scan(&db, &mut random, 40);
+            let stats = db.stats();
+            peak = peak.max(stats.value_bytes as f64 / loaded.value_bytes_live as f64);
+        }
+        let stats = db.stats();
+        assert!(stats.value_reorders > 5 && stats.value_gcs > 5, "{stats:?}");
+        assert!(peak < 1.6, "{peak}: {stats:?}");
+        db.close().unwrap();
+        check(&disk);
+    });
+}

@@ -20,6 +20,8 @@ use crate::io::{Access, File, Storage};
 
 /// With more runs, the newest ones of similar size are merged.
 const RUNS_MAX: usize = 32;
+/// A merge reads this much of the medium together.
+const MERGE_READ_BYTES: u64 = 512 << 10;
 
 /// The newest pairs; `None` for a delete.
 type Memtable = BTreeMap<Box<[u8]>, Option<Arc<[u8]>>>;
@@ -137,16 +139,17 @@ impl Lsm {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.find(key) {
-            Some(found) => self.read(&found),
-            None => Ok(None),
+        let Some(found) = self.find(key) else { return Ok(None) };
+        if let Found::Run(_, Some(value)) = found {
+            self.timing.read(value.len.into());
         }
+        self.read(&found)
     }
 
     fn read(&self, found: &Found<'_>) -> Result<Option<Vec<u8>>> {
         match found {
             Found::Memory(value) => Ok(value.map(|value| value.to_vec())),
-            Found::Run(run, Some(value)) => run.read(*value, &self.timing).map(Some),
+            Found::Run(run, Some(value)) => run.read(*value).map(Some),
             Found::Run(_, None) => Ok(None),
         }
     }
@@ -224,12 +227,17 @@ impl Lsm {
         let written = match newest.is_empty() {
             true => None,
             false => {
-                let (number, timing) = (self.current.next_number, &self.timing);
+                let (number, timing, mut unpaid) = (self.current.next_number, &self.timing, 0);
                 let pairs = newest.into_iter().map(|(key, (run, value))| {
-                    let value = value.map(|value| run.read(value, timing)).transpose()?;
-                    Ok((key.into(), value.map(Arc::from)))
+                    unpaid += value.map_or(0, |value| u64::from(value.len));
+                    if unpaid >= MERGE_READ_BYTES {
+                        timing.read(std::mem::take(&mut unpaid));
+                    }
+                    Ok((key.into(), value.map(|value| run.read(value)).transpose()?.map(Arc::from)))
                 });
-                Some(Run::write(&*self.storage, &run_path(&self.dir, number), number, timing, pairs)?)
+                let written = Run::write(&*self.storage, &run_path(&self.dir, number), number, timing, pairs)?;
+                timing.read(unpaid);
+                Some(written)
             }
         };
         self.current.next_number += 1;
@@ -267,7 +275,7 @@ impl Lsm {
 
     /// The pairs of a range of keys, up to about `chunk_bytes` of values, and at least one.
     pub fn scan(&self, from: &[u8], to: &[u8], chunk_bytes: usize) -> Result<Vec<KvPair>> {
-        let (mut pairs, mut bytes) = (Vec::new(), 0);
+        let (mut pairs, mut bytes, mut from_medium) = (Vec::new(), 0, 0);
         let mut merged = self.merged(from, Some(to));
         while let Some((key, found)) = merged.next() {
             let Some(len) = found.value_bytes() else { continue };
@@ -275,7 +283,14 @@ impl Lsm {
                 break;
             }
             bytes += len;
+            if let Found::Run(..) = found {
+                from_medium += len;
+            }
             pairs.extend(self.read(&found)?.map(|value| (key.to_vec(), value)));
+        }
+        // The pairs of a chunk are read together.
+        if from_medium > 0 {
+            self.timing.read(from_medium);
         }
         Ok(pairs)
     }

@@ -136,11 +136,10 @@ impl Run {
         &self.entries[start..end.max(start)]
     }
 
-    /// Reads a value.
-    pub fn read(&self, value: ValueRange, timing: &Timing) -> Result<Vec<u8>> {
+    /// Reads a value. The caller accounts for the time that the medium takes.
+    pub fn read(&self, value: ValueRange) -> Result<Vec<u8>> {
         let mut bytes = vec![0; value.len as usize];
         read_exact_at(&*self.file, &mut bytes, value.offset)?;
-        timing.read(bytes.len() as u64);
         match crc32c::crc32c(&bytes) == value.crc {
             true => Ok(bytes),
             false => Err(Error::corruption(self.file.path(), value.offset, "a value on an emulated device is damaged")),

@@ -19,27 +19,29 @@ pub(super) struct Timing {
     /// Until when the medium and the processor have something to do.
     media_until: Mutex<Duration>,
     processor_until: Mutex<Duration>,
+    /// Latencies of reads that nobody has waited for yet, because each is too short to sleep for.
+    latency_owed: Mutex<Duration>,
     written: AtomicU64,
     read: AtomicU64,
 }
 
 impl Timing {
     pub fn new(parameters: SsdParameters) -> Timing {
-        let [media_until, processor_until] = [(); 2].map(|()| Mutex::default());
+        let [media_until, processor_until, latency_owed] = [(); 3].map(|()| Mutex::default());
         let [written, read] = [0, 0].map(AtomicU64::new);
-        Timing { parameters, media_until, processor_until, written, read }
+        Timing { parameters, media_until, processor_until, latency_owed, written, read }
     }
 
     /// A command with its bytes goes through the processor.
     pub fn process(&self, bytes: usize) {
         let time = time_of(bytes as u64, self.parameters.processor_bytes_per_second);
-        occupy(&self.processor_until, self.parameters.command_time + time, Duration::ZERO);
+        wait(occupy(&self.processor_until, self.parameters.command_time + time));
     }
 
     /// More bytes of a command that has begun.
     pub fn process_bytes(&self, bytes: usize) {
         let time = time_of(bytes as u64, self.parameters.processor_bytes_per_second);
-        occupy(&self.processor_until, time, Duration::ZERO);
+        wait(occupy(&self.processor_until, time));
     }
 
     /// Bytes written to the medium, and read from it.
@@ -52,13 +54,19 @@ impl Medium for Timing {
     fn write(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
         // A write is acknowledged from memory of the device that keeps it.
-        occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second), Duration::ZERO);
+        wait(occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second)));
     }
 
     fn read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
-        let time = time_of(bytes, self.parameters.media_bytes_per_second);
-        occupy(&self.media_until, time, self.parameters.media_latency);
+        let left = occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second));
+        let mut owed = self.latency_owed.lock();
+        *owed += self.parameters.media_latency;
+        if left + *owed >= SLEEP_MIN {
+            let latency = std::mem::take(&mut *owed);
+            drop(owed);
+            wait(left + latency);
+        }
     }
 }
 
@@ -69,19 +77,21 @@ fn time_of(bytes: u64, per_second: u64) -> Duration {
     }
 }
 
-/// Keeps something busy for a time after what it has to do already; waits for the end of that, and for `latency`.
-fn occupy(until: &Mutex<Duration>, time: Duration, latency: Duration) {
-    if time + latency == Duration::ZERO {
-        return;
+/// Keeps something busy for a time after what it has to do already; how long that takes from now on.
+fn occupy(until: &Mutex<Duration>, time: Duration) -> Duration {
+    if time == Duration::ZERO {
+        return Duration::ZERO;
     }
     let at = now();
-    let end = {
-        let mut until = until.lock();
-        *until = (*until).max(at) + time;
-        *until + latency
-    };
-    if end >= at + SLEEP_MIN {
-        sleep(end - at);
+    let mut until = until.lock();
+    *until = (*until).max(at) + time;
+    *until - at
+}
+
+/// Waits, unless that is too short; what is busy stays so, and a later wait is longer.
+fn wait(time: Duration) {
+    if time >= SLEEP_MIN {
+        sleep(time);
     }
 }
 
@@ -117,5 +127,17 @@ mod tests {
         .unwrap();
         let about = |time: Duration, wanted: f64| (time.as_secs_f64() / wanted - 1.0).abs() < 0.05;
         assert!(about(took, 1.0) && about(commands, 0.02), "{took:?} {commands:?}");
+    }
+    #[test]
+    fn each_read_takes_the_latency_of_the_medium_however_short_that_is() {
+        let took = simulate(1, || {
+            let parameters = SsdParameters { media_latency: Duration::from_micros(30), ..SsdParameters::unthrottled() };
+            let timing = Timing::new(parameters);
+            let began = now();
+            (0..1000).for_each(|_| timing.read(100));
+            now() - began
+        })
+        .unwrap();
+        assert!((0.0297..0.0303).contains(&took.as_secs_f64()), "{took:?}");
     }
 }

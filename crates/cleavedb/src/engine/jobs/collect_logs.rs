@@ -194,6 +194,7 @@ impl Core {
             let Some(frame) = reader.next_frame()? else {
                 return Err(Error::corruption(file.path(), offset, "a frame is damaged"));
             };
+            self.limit_io((HEADER_BYTES + frame.body.len()) as u64);
             if frame.header.kind != FrameKind::Records {
                 continue;
             }
@@ -284,7 +285,7 @@ impl Emptying<'_> {
     }
 
     fn write(&mut self) -> Result<()> {
-        self.bytes = 0;
+        self.core.limit_io(std::mem::take(&mut self.bytes) as u64);
         self.core.commit_moves(&std::mem::take(&mut self.moves))
     }
 }

@@ -247,7 +247,7 @@ impl Core {
             when_idle,
         };
         for table in figures.levels.iter_mut().flatten().filter(|table| table.deletes + table.range_deletes > 0) {
-            table.covers_buckets = view.directory.may_hold_older(table.smallest, table.end, table.seqno_max);
+            table.covers_buckets = view.directory.may_hold(table.smallest, table.end, table.seqno_max);
         }
         self.snapshots.notify_from(wanted_snapshot(&figures));
         // Snapshots released before this point are seen here; later releases notify the scheduler.
@@ -311,6 +311,8 @@ pub(crate) struct TableMerge {
     /// Tables of HL0 one by one (or with the others of their ingest), newest first; those of another level as one
     /// sequence.
     sources: Vec<Arc<[Arc<Table>]>>,
+    /// The newest version in the sources: only what is not newer may be under one of their tombstones.
+    newest: Seqno,
     horizon: JobHorizon,
     /// The range tombstones of all sources, and those to be written.
     tombstones: Vec<Fragment>,
@@ -351,10 +353,11 @@ impl TableMerge {
             tombstones.extend(unfold(&table.fragments()?));
         }
         let tombstones = fragment(&tombstones, &horizon.snapshots);
+        let newest = tables().map(|table| table.meta().seqno_max).max().unwrap_or_default();
         let (to, version) = (compact.to, &horizon.view.version);
         let view = &horizon.view;
         let holds = |start: &[u8], end: &[u8]| {
-            version.may_hold_range_from(to + 1, start, end) || view.buckets_may_hold_range(start, end)
+            version.may_hold_range_from(to + 1, start, end) || view.buckets_may_hold_range(start, end, newest)
         };
         let bottom = |start: &[u8], end: &[u8]| !holds(start, end);
         let dropped = |keyspace| horizon.dropped.contains_key(&keyspace);
@@ -367,7 +370,7 @@ impl TableMerge {
         }
         core.events.raise(Event::CompactionBegun { from: compact.from, to: compact.to, bytes });
         let (from, began) = (compact.from, now());
-        Ok(TableMerge { from, to, sources, horizon, tombstones, tombstones_left, ranges, began })
+        Ok(TableMerge { from, to, sources, newest, horizon, tombstones, tombstones_left, ranges, began })
     }
 
     /// Estimates how many versions of the output have an older one in other tables: as many as of the input, less those that
@@ -491,7 +494,8 @@ impl SubtaskWork for TableMerge {
         }
         // All of HL0 is always taken, and tables flushed meanwhile are newer.
         let view = &self.horizon.view;
-        let bottom = |key: &[u8]| !view.version.may_hold_below(self.to, key) && !view.buckets_may_hold(key);
+        let bottom =
+            |key: &[u8]| !view.version.may_hold_below(self.to, key) && !view.buckets_may_hold(key, self.newest);
         let dropped = |keyspace| self.horizon.dropped.contains_key(&keyspace);
         let fetch = |(key, stamp, payload): VersionRef<'_>, deltas: DeltaFigures| {
             let is_worth_it = |base: Address| is_worth_folding(deltas, base.value_len as usize);

@@ -258,13 +258,13 @@ impl Core {
         let dropped = |keyspace| dropped.contains_key(&keyspace);
         let ranges = fragments_of_runs(runs, &snapshots)?;
         let holds = |start: &[u8], end: &[u8]| {
-            view.version.may_hold_range_from(0, start, end) || view.buckets_may_hold_range(start, end)
+            view.version.may_hold_range_from(0, start, end) || view.buckets_may_hold_range(start, end, Seqno::MAX)
         };
         let bottom = |start: &[u8], end: &[u8]| !holds(start, end);
         let ranges_left = survivors(&ranges, &snapshots, &bottom, &dropped);
         let horizon = Horizon {
             snapshots,
-            bottom: &|key| view.version.tables_for_key(key).next().is_none() && !view.buckets_may_hold(key),
+            bottom: &|key| view.version.tables_for_key(key).next().is_none() && !view.buckets_may_hold(key, Seqno::MAX),
             dropped: &dropped,
             operators: &self.keyspaces,
             fetch: None,

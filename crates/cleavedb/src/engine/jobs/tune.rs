@@ -19,7 +19,7 @@ impl Core {
     pub fn tune(&self) -> bool {
         let scheduler = &self.scheduler;
         let at = now();
-        if scheduler.policy == Policy::Static {
+        if scheduler.policy == Policy::Static && self.background_io.rate().is_none() {
             return false;
         }
         {

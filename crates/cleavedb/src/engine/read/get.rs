@@ -6,6 +6,7 @@ use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::cache::operand_cache::OperandList;
 use crate::cache::value_cache::ValueEntry;
+use crate::deltas::policy::CROWD_MAX;
 use crate::engine::buckets::Buckets;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
@@ -110,6 +111,9 @@ impl Core {
         if versions.deltas().is_empty() {
             return Ok(base);
         }
+        if versions.deltas().len() > CROWD_MAX {
+            self.note_crowd(view, full, versions.deltas().len());
+        }
         const UNKNOWN: CachedValue = CachedValue { found: None, table: None };
         let mut operands = Vec::with_capacity(versions.deltas().len());
         for (stamp, payload) in versions.deltas().iter().rev() {
@@ -122,6 +126,17 @@ impl Core {
         }
         let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
+    }
+
+    /// Notes that a read had to apply very many operands: the bucket of the key is rewritten.
+    #[cold]
+    fn note_crowd(&self, view: &View, full: &[u8], operands: usize) {
+        let bucket = view.buckets().and_then(|buckets| buckets.directory.find(full));
+        let Some(bucket) = bucket.filter(|bucket| !bucket.extents.is_empty()) else { return };
+        let is_news = self.upkeep.lock().note_crowd_read(&bucket.lower, operands);
+        if is_news {
+            self.work.wake();
+        }
     }
 
     /// The bytes of a version's payload, fetched if it is an address. If `point` is given, fetched bytes are inserted

@@ -112,6 +112,8 @@ impl Core {
         batch.check(self.database)?;
         self.append_guarded(&mut commit, &[&batch])?;
         self.counters.folds.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        let mut memory = self.upkeep.lock();
+        folds.iter().filter(|fold| !refused.contains(&&fold.full[..])).for_each(|fold| memory.note_folded(&fold.full));
         Ok(())
     }
 }

@@ -261,16 +261,18 @@ impl Core {
     ) -> Result<Arc<LogFile>> {
         let key = FileKey { kind: FileKind::Log, id, dir };
         let path = self.dirs.path(key);
+        // On a fast tier of its own, values that were just written may be in the page cache, whatever was asked of the other.
+        let may_be_cached =
+            dir == DirId::HOME && (self.dirs.are_apart() || self.readers.fast_access == Access::Buffered);
         let access = match ring {
             Some(_) if dir != DirId::HOME => self.readers.slow_access,
-            Some(_) if !self.caches_logs() => Access::Direct,
+            Some(_) if !may_be_cached || !self.caches_logs() => Access::Direct,
             _ => Access::Buffered,
         };
         let created = self.with_descriptors(|| self.storage.create(&path, access));
         let mut file = created.inspect_err(|_| self.fast.release(Occupant::File(id)))?;
         let guard = self.guard(key);
-        if dir != DirId::HOME && access == Access::Direct {
-            // On the fast tier values that were just written may be in the page cache.
+        if !may_be_cached && access == Access::Direct {
             let reads = self.with_descriptors(|| self.storage.open_read(&path, access));
             file = Arc::new(SplitFile::new(reads.inspect_err(|_| guard.mark_obsolete())?, file));
         }
