@@ -56,7 +56,8 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
     assert_eq!(count(&|run| run["settings"]["variant"] == "slow tier only" && !options(run, "slow").is_null()), 0);
     assert!(runs.iter().all(|run| options(run, "slow").is_null() || options(run, "fast_bytes") == 64 << 20));
     assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "threads") == 4), 1);
-    assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "rate").is_number()), 2);
+    assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "rate").is_number()), 3);
+    assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "bursts") == "2,4"), 1);
     assert_eq!(count(&|run| run["engine"] == "cleave" && options(run, "background_threads") == 8), 1);
     assert_eq!(count(&|run| run["engine"] == "cleave" && run["workload"] == "ycsb-d"), 3);
     for words in [
@@ -67,7 +68,8 @@ fn decoupling_is_measured_on_two_tiers_and_what_is_missing_is_named() {
         "two tiers against the slow one: load: cleave",
         "load: highest IMTN: cleave 2.00 runs",
         "waits for a machine of 16 cores",
-        "waits for persistent memory",
+        "NVMe as the fast tier: load: cleave",
+        "insert in bursts, P99: cleave",
         "five times the data: load: cleave",
         "ADOC's scheduler: insert",
         "over time",
