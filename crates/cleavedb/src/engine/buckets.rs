@@ -14,6 +14,7 @@ use crate::base::{Cursor, FileId, Merging, Result, Seqno, Slice, Stamp};
 use crate::cache::operand_cache::{OperandCache, OperandList};
 use crate::deltas::crowds::Crowds;
 use crate::deltas::directory::{Bucket, Directory};
+use crate::deltas::policy::CROWD_MAX;
 use crate::format::buckets::Extent;
 use crate::levels::point_reads::{MissingBlock, OneKey, OneKeyCached, TableLookUp, Unanswered, newest_in};
 use crate::levels::table::Table;
@@ -165,6 +166,12 @@ impl Buckets {
 /// The extents of a bucket, by their places in it, that have a version not newer than `newest`.
 fn extents_up_to(bucket: &Bucket, newest: Seqno) -> impl Iterator<Item = usize> {
     (0..bucket.extents.len()).filter(move |index| bucket.extents[*index].seqno_min <= newest)
+}
+
+/// So many operands of one key that its bucket is rewritten.
+#[inline]
+pub(crate) fn is_crowd(operands: usize) -> bool {
+    operands > CROWD_MAX
 }
 
 /// What is known of the upkeep of buckets, so that it is not found out again at every look for a job.

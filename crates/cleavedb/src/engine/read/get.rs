@@ -6,8 +6,7 @@ use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::cache::operand_cache::OperandList;
 use crate::cache::value_cache::ValueEntry;
-use crate::deltas::policy::CROWD_MAX;
-use crate::engine::buckets::Buckets;
+use crate::engine::buckets::{Buckets, is_crowd};
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
@@ -111,7 +110,7 @@ impl Core {
         if versions.deltas().is_empty() {
             return Ok(base);
         }
-        if versions.deltas().len() > CROWD_MAX {
+        if is_crowd(versions.deltas().len()) {
             self.note_crowd(view, full, versions.deltas().len());
         }
         const UNKNOWN: CachedValue = CachedValue { found: None, table: None };
