@@ -505,10 +505,33 @@ fn check_rounds_of(db: &Db, written: u32) {
     }
 }
 
-/// Files on the slow tier whose bytes went through the page cache of a disk.
-fn buffered_on_slow(disk: &SimDisk) -> Vec<PathBuf> {
-    let is_numbered = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('0');
-    disk.buffered().into_iter().filter(|path| path.starts_with("/slow") && is_numbered(path)).collect()
+/// Files in a directory whose bytes went through the page cache of a disk, without manifests.
+fn buffered_in(disk: &SimDisk, directory: &str) -> Vec<PathBuf> {
+    let names = numbered(disk, directory);
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with('0') && !name.ends_with("manifest")
+    };
+    assert!(!names.is_empty(), "{directory} has no files");
+    disk.buffered().into_iter().filter(|path| path.starts_with(directory) && is_one(path)).collect()
+}
+
+#[test]
+fn with_direct_io_logs_in_one_directory_bypass_the_page_cache_although_there_is_memory_for_them() {
+    for direct in [true, false] {
+        in_world(12, move || {
+            let disk = SimDisk::new();
+            let db = open_at(&disk, Options::new().direct_io(direct), small_logs(Tuning::tiny()).0).unwrap();
+            for round in 0..6 {
+                write_round(&db, round);
+                check_rounds(&db, round + 1);
+            }
+            db.compact_range(&db.default_keyspace(), ..).unwrap();
+            check_rounds(&db, 6);
+            assert_eq!(buffered_in(&disk, "/db").is_empty(), direct, "{:?}", buffered_in(&disk, "/db"));
+            db.close().unwrap();
+        });
+    }
 }
 
 #[test]
@@ -548,7 +571,7 @@ fn nothing_on_the_slow_tier_goes_through_the_page_cache() {
             db.close().unwrap();
             // After a crash, recovery writes frames of logs again that end between blocks.
             let is_rewritten = |path: &PathBuf| is_crashed && path.extension().is_some_and(|kind| kind == "log");
-            let mut buffered = buffered_on_slow(disk);
+            let mut buffered = buffered_in(disk, "/slow");
             buffered.retain(|path| !is_rewritten(path));
             assert_eq!(buffered, Vec::<PathBuf>::new());
         }
