@@ -168,7 +168,7 @@ fn extents_up_to(bucket: &Bucket, newest: Seqno) -> impl Iterator<Item = usize> 
     (0..bucket.extents.len()).filter(move |index| bucket.extents[*index].seqno_min <= newest)
 }
 
-/// So many operands of one key that its bucket is rewritten.
+/// A bucket with this number of operands of one key is rewritten.
 #[inline]
 pub(crate) fn is_crowd(operands: usize) -> bool {
     operands > CROWD_MAX
@@ -194,7 +194,7 @@ pub(crate) struct UpkeepMemory {
     pub crowds: Crowds,
     /// Lower bounds of buckets of which a read has said so. Flushes of earlier opens are not counted, so a read may find what they
     /// left; once for each bucket, or one that a rewrite does not improve would be rewritten without an end.
-    crowds_read: BTreeSet<Vec<u8>>,
+    pub crowds_read: BTreeSet<Vec<u8>>,
     /// Nothing was due in this directory in these circumstances; the second is about idle time.
     pub nothing_due: [Option<(Weak<Directory>, Circumstances)>; 2],
 }

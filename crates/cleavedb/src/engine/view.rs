@@ -111,8 +111,8 @@ impl View {
         self.buckets.as_ref()
     }
 
-    /// A bucket may hold a version of the key that a tombstone in the levels, which are not newer than `newest`, must go on to
-    /// cover.
+    /// A bucket may hold a version of the key that is not newer than `newest`, so that tombstones up to that one must stay in the
+    /// levels to cover it.
     pub fn buckets_may_hold(&self, key: &[u8], newest: Seqno) -> bool {
         self.buckets.as_ref().is_some_and(|buckets| buckets.may_hold(key, newest))
     }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cleavedb::testing::{self, SimDisk};
+use cleavedb::testing::{self, SimDisk, Tuning};
 use cleavedb::{Bypass, Db, Rollback};
 
 use crate::device::{device, device_on, little_room, options, press, slow_disk, without_device};
@@ -18,6 +18,15 @@ fn of(name: &str) -> Vec<u8> {
 
 fn put(db: &Db, key: &str, name: &str) {
     db.put(key, of(name)).unwrap();
+}
+
+/// Little room in logs; values are in the levels, or apart.
+fn sizes(is_apart: bool) -> Tuning {
+    let mut tuning = little_room();
+    if is_apart {
+        tuning.separation_bytes = 150;
+    }
+    tuning
 }
 
 /// What keys must have, `None` for nothing.
@@ -36,10 +45,7 @@ fn tell(story: fn(&Db) -> Wanted) {
     for (seed, is_apart) in [(1, false), (2, true), (3, false), (4, true)] {
         in_world(seed, move || {
             let disk = slow_disk();
-            let mut tuning = little_room();
-            if is_apart {
-                tuning.separation_bytes = 150;
-            }
+            let tuning = sizes(is_apart);
             let open = |disk: &SimDisk| open_with(disk, options(disk, Rollback::Lazy), tuning.clone()).unwrap();
             let db = open(&disk);
             let wanted = story(&db);
@@ -94,10 +100,7 @@ fn a_key_that_is_written_on_both_sides_has_the_value_of_the_side_that_was_last()
     for (seed, is_apart) in [(1, false), (2, true)] {
         in_world(seed, move || {
             let disk = slow_disk();
-            let mut tuning = little_room();
-            if is_apart {
-                tuning.separation_bytes = 150;
-            }
+            let tuning = sizes(is_apart);
             let db = open_with(&disk, options(&disk, Rollback::Lazy), tuning.clone()).unwrap();
             put(&db, "device last", "tier");
             db.flush().unwrap();
@@ -161,8 +164,7 @@ fn a_range_delete_covers_what_lies_on_the_device_and_nothing_that_comes_later() 
 fn reads_of_keys_that_are_not_on_the_device_send_it_no_command() {
     in_world(5, || {
         let disk = slow_disk();
-        let mut tuning = little_room();
-        tuning.separation_bytes = 150;
+        let tuning = sizes(true);
         let db = open_with(&disk, options(&disk, Rollback::Lazy), tuning).unwrap();
         (0..50).for_each(|number| put(&db, &format!("tier {number:02}"), "tier"));
         db.flush().unwrap();

@@ -128,6 +128,7 @@ mod tests {
         let about = |time: Duration, wanted: f64| (time.as_secs_f64() / wanted - 1.0).abs() < 0.05;
         assert!(about(took, 1.0) && about(commands, 0.02), "{took:?} {commands:?}");
     }
+
     #[test]
     fn each_read_takes_the_latency_of_the_medium_however_short_that_is() {
         let took = simulate(1, || {

@@ -348,6 +348,7 @@ impl RewriteBuckets {
             memory.attempts.extend(attempts);
             memory.tombstones.retain(|lower, _| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.tombstones.extend(under);
+            memory.crowds_read.retain(|lower| left.find(lower).is_some_and(|bucket| bucket.lower == *lower));
             memory.next = self.next.clone().unwrap_or_else(|| std::mem::take(&mut memory.next));
             Ok(())
         }))
