@@ -114,7 +114,7 @@ pub struct Compare {
 /// The sets of runs of `compare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompareSet {
-    /// Twelve workloads, each on an idle store: 2,000,000 records of 1000 B (quick: 200,000)
+    /// Twelve workloads, each right after its load: 2,000,000 records of 1000 B (quick: 200,000)
     Standard,
     /// The phases of `sustained`: 500,000 records without a memory cgroup, 2,000,000 and 10,000,000 in one of 1 GiB, or of
     /// --cgroup-memory (quick: 50,000; 200,000 in a cgroup only with --cgroup-memory)

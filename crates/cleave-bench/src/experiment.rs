@@ -144,7 +144,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Opens the store, with the records of `loaded` in it, and returns the seconds that the last open took, and the bytes that were loaded since. Between the load and
-/// the run the store is at rest: it is flushed, settled and opened again, except with `--right-away`.
+/// the run the store rests with `--at-rest`: it is flushed, settled and opened again.
 fn open(
     kind: &Kind,
     plan: &Plan,
@@ -160,7 +160,7 @@ fn open(
     let (mut engine, mut open_s) = timed()?;
     if let Some(data) = loaded {
         let bytes = load(&*engine, plan, data, dataset, meter)?;
-        if plan.shape.right_away {
+        if !plan.shape.at_rest {
             return Ok((engine, open_s, bytes));
         }
         rest(engine)?;
@@ -549,7 +549,8 @@ mod tests {
             let after = done();
             [0, 1, 2].map(|count| after[count] - before[count])
         };
-        assert_eq!([done_by(&[]), done_by(&["--age", "3", "--batch", "32"])], [[70, 1, 2], [280, 1, 2]]);
-        assert_eq!(done_by(&["--right-away"]), [70, 0, 1]);
+        assert_eq!([done_by(&[]), done_by(&["--right-away"])], [[70, 0, 1]; 2]);
+        let aged = ["--at-rest", "--age", "3", "--batch", "32"];
+        assert_eq!([done_by(&["--at-rest"]), done_by(&aged)], [[70, 1, 2], [280, 1, 2]]);
     }
 }

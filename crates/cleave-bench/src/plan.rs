@@ -91,8 +91,14 @@ pub struct Shape {
     /// (zipfian, or with --distribution)
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub age: u64,
-    /// Start right after the load, on the store as it is: without waiting until it is idle, a flush or a new open
+    /// Rest between the load and the workload: flush, wait until the store is idle, and open it again. Default: go on at once,
+    /// on the store as the load leaves it
     #[arg(long)]
+    #[serde(default)]
+    pub at_rest: bool,
+    /// The default, which earlier versions had to be told
+    #[arg(long, hide = true, conflicts_with = "at_rest")]
+    #[serde(skip)]
     pub right_away: bool,
     /// Records per scan, unless the workload defines it
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -170,6 +176,7 @@ impl Shape {
             phase_seconds: None,
             limit_updates: false,
             age: 0,
+            at_rest: false,
             right_away: false,
             scan_length: 10,
             input: None,

@@ -70,7 +70,7 @@ fn keys_of_four_bytes_work_where_the_records_fit() {
 
 #[test]
 fn a_rate_may_be_a_share_of_the_peak_of_an_engine() {
-    let work = ["--workload", "fillrandom,overwrite", "--records", "2000", "--memory", "16M", "--right-away"];
+    let work = ["--workload", "fillrandom,overwrite", "--records", "2000", "--memory", "16M"];
     let outcomes = run(&[&work[..], &["--rate-of", "50%:cleave", "--engine", "cleave,cleave-inline"]].concat());
     assert_eq!(outcomes.len(), 4);
     for outcome in outcomes {

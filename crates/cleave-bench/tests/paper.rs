@@ -143,7 +143,7 @@ fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
         let (options, rival) = (&run["settings"]["options"], run["engine"] != "cleave");
         assert!(rival || with_rocksdb || run["engine"] == "cleave", "{options}");
         // Only a store that is to be killed is at rest after its load.
-        assert_eq!(options["right_away"], options["recover"] == false, "{options}");
+        assert_eq!(options["at_rest"], options["recover"], "{options}");
         let cleave = options["cleave"].as_str().unwrap();
         // A large write buffer needs more memory.
         let memory = if cleave.contains("scheduling=") { 6 * (20 << 20) } else { 20 << 20 };

@@ -175,7 +175,7 @@ impl Paper {
             distribution: spec.distribution,
             phase_seconds: self.seconds.map(|seconds| (seconds * args.scale).max(1.0)),
             age: spec.age,
-            right_away: !spec.at_rest,
+            at_rest: spec.at_rest,
             scan_length,
             threads: spec.threads,
             batch: spec.batch,

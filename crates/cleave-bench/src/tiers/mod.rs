@@ -80,7 +80,7 @@ impl Sizes {
     fn open(&self, args: &args::Tiers, places: &Places) -> Run {
         let shape = self.shape(self.records[0]);
         let phase_seconds = shape.phase_seconds.filter(|_| self.limit_updates);
-        let shape = Shape { right_away: true, phase_seconds, ..shape };
+        let shape = Shape { phase_seconds, ..shape };
         let rate_of = Some(PeakShare::of_rocksdb(OPEN_PERCENT, &args.engine));
         Run { rate_of, ..of(args.engine.clone(), &["fillrandom", "overwrite"], shape, places) }
     }
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(schedule.phases.len(), 11);
             assert_eq!(schedule.phases.iter().filter(|phase| phase.limit.is_some()).count(), 7 + limited);
             let open = sizes.open(&args, &Places::default());
-            assert!(open.workload.iter().all(|name| Schedule::of(name, &open.shape).is_ok()) && open.shape.right_away);
+            assert!(open.workload.iter().all(|name| Schedule::of(name, &open.shape).is_ok()) && !open.shape.at_rest);
             assert_eq!(open.rate_of.unwrap().to_string(), "70%:rocksdb");
         }
     }
