@@ -266,7 +266,8 @@ impl Plan {
         tuning.hl0_stop_tables = tuning.hl0_compact_tables + *rng.pick(&[2, 20]);
         tuning.close_flush_bytes = *rng.pick(&[0, 24 << 10, 1 << 20]);
         tuning.manifest_bytes = *rng.pick(&[1 << 10, 16 << 10]);
-        tuning.memory_bytes = *rng.pick(&[400 << 10, 1 << 20]);
+        // In less, buffers of logs and jobs leave hash indexes nothing.
+        tuning.memory_bytes = *rng.pick(&[700 << 10, 1 << 20]);
         tuning.fetch_bytes = *rng.pick(&[1 << 10, 32 << 10, 256 << 10]);
         tuning.read_ahead_bytes = *rng.pick(&[0, 32 << 10, 256 << 10]);
         tuning.write_bytes = *rng.pick(&[4 << 10, 16 << 10, 1 << 20]);

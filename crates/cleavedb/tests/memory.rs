@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cleavedb::testing::Random;
-use cleavedb::{Db, KeyspaceOptions, Options, WriteBatch};
+use cleavedb::{Db, Error, KeyspaceOptions, Options, WriteBatch};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
 const KEYS_LOADER: &str = "CLEAVE_MEMORY_KEYS_LOADER";
@@ -20,6 +20,8 @@ const MIB: usize = 1 << 20;
 const SLACK: usize = 64 * MIB;
 /// The same if no value is large: the program itself, and what the allocator loses.
 const SLACK_OF_SMALL_VALUES: usize = 14 * MIB;
+/// The same with hash indexes, whose buckets split while they are filled.
+const SLACK_OF_INDEXES: usize = 18 * MIB;
 
 /// The workload of a loader.
 #[derive(Clone, Copy)]
@@ -35,6 +37,8 @@ struct Shape {
     keys: u64,
     /// Values are separated from their keys.
     separated: bool,
+    /// First a hash keyspace takes keys until its index is full.
+    hashed: bool,
 }
 
 const SMALL: Shape = Shape {
@@ -46,9 +50,10 @@ const SMALL: Shape = Shape {
     flush_every: u64::MAX,
     keys: 40_000,
     separated: false,
+    hashed: false,
 };
 
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 11] = [
     SMALL,
     // Much more than any cache holds.
     Shape { name: "cached", value_bytes: 600, ..SMALL },
@@ -59,6 +64,8 @@ const SHAPES: [Shape; 9] = [
     Shape { name: "separated", value_bytes: 1000, separated: true, ..SMALL },
     Shape { name: "large-separated", value_bytes: MIB, records: 80, separated: true, ..SMALL },
     Shape { name: "blocks", value_bytes: 1000, records: 30_000, block_size: MIB, ..SMALL },
+    Shape { name: "hashed", hashed: true, ..SMALL },
+    Shape { name: "hashed-separated", value_bytes: 1000, separated: true, hashed: true, ..SMALL },
 ];
 
 fn open(path: &str, budget: usize, shape: &Shape) -> Db {
@@ -67,7 +74,26 @@ fn open(path: &str, budget: usize, shape: &Shape) -> Db {
     options.open(Path::new(path)).unwrap()
 }
 
+/// Puts new keys into a hash keyspace until its index has no memory for more.
+fn fill_index(db: &Db) {
+    let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+    for first in (0_u64..).step_by(100) {
+        let mut batch = WriteBatch::new();
+        for number in first..first + 100 {
+            batch.put(&hashed, format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), b"value");
+        }
+        match db.write(batch) {
+            Ok(()) => {}
+            Err(Error::IndexFull { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 fn load(db: &Db, shape: &Shape) {
+    if shape.hashed {
+        fill_index(db);
+    }
     let mut rng = Random::new(7);
     let keyspaces: Vec<_> =
         (0..shape.keyspaces).map(|number| db.keyspace(&format!("keyspace {number:06}")).unwrap()).collect();
@@ -160,7 +186,11 @@ fn run(path: &Path, budget: usize, shape: &Shape, turn: &str) {
     let peak: usize = peak_line.split(' ').next().unwrap().parse().unwrap();
     let seconds = began.elapsed().as_secs_f64();
     println!("{turn} {}, {} MiB, {seconds:.1} s: peak {} MiB, {peak_line}", shape.name, budget / MIB, peak / MIB);
-    let slack = if shape.value_bytes < MIB { SLACK_OF_SMALL_VALUES } else { SLACK };
+    let slack = match shape {
+        Shape { hashed: true, .. } => SLACK_OF_INDEXES,
+        Shape { value_bytes: ..MIB, .. } => SLACK_OF_SMALL_VALUES,
+        _ => SLACK,
+    };
     assert!(peak <= budget + slack, "{turn} {}: {} MiB with {} MiB", shape.name, peak / MIB, budget / MIB);
 }
 
@@ -181,13 +211,18 @@ fn the_smallest_budget_is_kept_in_every_shape() {
 }
 
 #[test]
+fn the_smallest_budget_is_kept_with_a_full_hash_index() {
+    check(16 * MIB, &["hashed", "hashed-separated"]);
+}
+
+#[test]
 fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
     check(16 * MIB, &["keyspaces", "values", "large-separated"]);
 }
 
 #[test]
 fn a_larger_budget_is_kept_in_every_shape() {
-    check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated"]);
+    check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated", "hashed-separated"]);
 }
 
 const KEYS: usize = 1_000_000;

@@ -7,6 +7,7 @@ use crate::base::{Error, FileId, Result};
 use crate::cache::block_cache::PriorityPool;
 use crate::engine::core::Core;
 use crate::engine::memory::MemoryStats;
+use crate::engine::tuning::front_room::FrontRoom;
 use crate::engine::view::View;
 use crate::format::references::FileReferences;
 use crate::format::values::ValuePlace;
@@ -54,11 +55,7 @@ impl Core {
         };
         let lent = tuning.job_bytes.saturating_sub(jobs).min(tuning.memory_bytes / LENT_PART);
         let logs = self.logs.buffer_bytes(tuning);
-        let lists = self.readers.resident.get()
-            + self.keyspaces.bytes()
-            + value_list_bytes(&view.values)
-            + view.directory.memory_bytes()
-            + self.keyspaces.index_bytes();
+        let lists = self.lists_bytes(&view) + self.keyspaces.index_bytes();
         let others = logs + merging + jobs + front + lists;
         let left = tuning.memory_bytes.saturating_sub(others);
         let most = tuning.cache_bytes + tuning.log_buffer_bytes() - logs + lent;
@@ -111,12 +108,29 @@ impl Core {
         (caches as usize).saturating_sub(self.settings.tuning.cache_bytes_min)
     }
 
-    /// Memory limit of table readers and keyspaces together: the caches shrink for them down to their least size.
+    /// Memory of table readers, keyspaces, and the lists of files and buckets.
+    fn lists_bytes(&self, view: &View) -> usize {
+        let keyspaces = self.keyspaces.bytes();
+        self.readers.resident.get() + keyspaces + value_list_bytes(&view.values) + view.directory.memory_bytes()
+    }
+
+    /// Memory limit of table readers and keyspaces together: the caches shrink for them down to their least size, and hash
+    /// indexes leave a part.
     fn resident_bytes_max(&self) -> usize {
-        let tuning = &self.settings.tuning;
-        let set_apart = tuning.log_buffer_bytes() + tuning.merging_bytes() + tuning.job_bytes;
-        let front = tuning.front_bytes_max + tuning.index_table_bytes;
-        tuning.memory_bytes.saturating_sub(set_apart + front + tuning.cache_bytes_min)
+        self.settings.tuning.lists_bytes_max(self.keyspaces.index_bytes())
+    }
+
+    /// What the front may hold beside hash indexes.
+    pub fn front_room(&self, view: &View) -> FrontRoom {
+        let indexes = self.keyspaces.index_bytes();
+        // Without indexes all else has its part.
+        let held = if indexes == 0 { 0 } else { indexes + self.lists_bytes(view) };
+        self.settings.tuning.front_room(held)
+    }
+
+    /// The most memory of hash indexes for which they take new keys.
+    pub fn hash_index_bytes_max(&self, view: &View) -> usize {
+        self.settings.tuning.hash_index_bytes_max(self.lists_bytes(view))
     }
 
     /// Rejects a new keyspace if keyspaces and table readers use three quarters of their memory limit.

@@ -6,6 +6,7 @@
 pub(crate) mod core;
 pub(crate) mod view;
 pub(crate) mod layer;
+pub(crate) mod binds;
 pub(crate) mod buckets;
 pub(crate) mod bucket_window;
 pub(crate) mod published;

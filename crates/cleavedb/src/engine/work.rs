@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::base::{Error, FileId, Result, Seqno};
 use crate::engine::activity::{Activity, ActivityChange};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::shortages::{Need, Shortages};
 use crate::engine::space::Space;
@@ -43,33 +44,6 @@ pub(crate) enum MemoryShare {
     Compaction,
 }
 
-/// The resource that a job mainly uses while it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bound {
-    Cpu,
-    ReadFast,
-    WriteFast,
-    ReadSlow,
-    WriteSlow,
-}
-
-impl Bound {
-    fn name(self) -> &'static str {
-        match self {
-            Bound::Cpu => "cpu",
-            Bound::ReadFast => "fast reads",
-            Bound::WriteFast => "fast writes",
-            Bound::ReadSlow => "slow reads",
-            Bound::WriteSlow => "slow writes",
-        }
-    }
-}
-
-/// The names of the resources that a job is bound by, for statistics and spans.
-pub(crate) fn names_of(binds: &[Bound]) -> String {
-    binds.iter().map(|bound| bound.name()).collect::<Vec<_>>().join(", ")
-}
-
 /// The properties of a job that the scheduler uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
@@ -77,7 +51,8 @@ pub(crate) struct Profile {
     pub name: &'static str,
     /// The inputs and outputs that no other job may use.
     pub claims: Claims,
-    pub binds: &'static [Bound],
+    /// What it mainly uses, as it was when the profile was made.
+    pub binds: Binds,
     pub class: Class,
     pub memory: MemoryShare,
     /// The need that counts as refused if storage refuses the job space or a file descriptor; it sets the delay.
@@ -289,14 +264,14 @@ impl WorkState {
 
     /// The resources that running jobs of the pool and of callers bind. A job binds nothing while its only thread is the first
     /// one and serves the front; with `yields`, the first thread asks at a yield point.
-    pub fn bound(&self, yields: bool) -> Vec<Bound> {
+    pub fn bound(&self, yields: bool) -> Binds {
         let served = self.of_first.len().saturating_sub(usize::from(!yields));
         let suspended = &self.of_first[..served];
         let works = |job: &&RunningJob| {
             let away = suspended.iter().filter(|number| **number == job.number).count();
             job.owner != Owner::Writer && !job.is_beside && job.threads > away
         };
-        self.running.iter().filter(works).flat_map(|job| job.profile.binds).copied().collect()
+        self.running.iter().filter(works).map(|job| job.profile.binds).collect()
     }
 
     /// Lets other threads help with a job from now on.

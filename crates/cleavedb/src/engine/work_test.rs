@@ -1,12 +1,13 @@
 //! Tests of the state of background work.
 
 use super::*;
+use crate::base::Tier;
 
 fn profile(class: Class, claims: Claims) -> Profile {
     Profile {
         name: "a job of a test",
         claims,
-        binds: &[Bound::Cpu],
+        binds: Binds::CPU,
         class,
         memory: MemoryShare::Compaction,
         need: Need::Compaction,
@@ -38,27 +39,28 @@ fn a_job_holds_its_claims_until_it_ends() {
 #[test]
 fn a_job_binds_its_resources_while_a_thread_of_the_pool_works_on_it() {
     let mut state = WorkState::default();
-    let begin = |state: &mut WorkState, id, binds: &'static [Bound], worker| {
+    let begin = |state: &mut WorkState, id, binds, worker| {
         let number = state.begin(Profile { binds, ..profile(Class::Mandatory, table(id)) }, Owner::Background);
         state.enter(number, worker);
         number
     };
-    let compaction = begin(&mut state, 1, &[Bound::Cpu, Bound::ReadSlow], Worker::First);
-    begin(&mut state, 2, &[Bound::WriteFast], Worker::Beside);
-    assert_eq!((state.bound(false), state.bound(true)), (vec![Bound::Cpu, Bound::ReadSlow], vec![]));
+    let (reads, writes) = (Binds::CPU | Binds::read(Tier::Slow), Binds::write(Tier::Slow));
+    let compaction = begin(&mut state, 1, reads, Worker::First);
+    begin(&mut state, 2, Binds::write(Tier::Fast), Worker::Beside);
+    assert_eq!((state.bound(false), state.bound(true)), (reads, Binds::NONE));
     // The first thread serves the front at a yield point.
-    let flush = begin(&mut state, 3, &[Bound::WriteSlow], Worker::First);
-    assert_eq!((state.bound(false), state.bound(true)), (vec![Bound::WriteSlow], vec![]));
+    let flush = begin(&mut state, 3, writes, Worker::First);
+    assert_eq!((state.bound(false), state.bound(true)), (writes, Binds::NONE));
     // Another thread helps with the compaction meanwhile.
     state.join(compaction);
     state.enter(compaction, Worker::Other);
-    assert_eq!(state.bound(false), [Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow]);
+    assert_eq!(state.bound(false), reads | writes);
     state.end(flush, &Ok(()), Duration::ZERO);
     state.exit(Worker::First);
-    assert_eq!(state.bound(true), [Bound::Cpu, Bound::ReadSlow]);
+    assert_eq!(state.bound(true), reads);
     state.leave(compaction);
     state.exit(Worker::Other);
-    assert_eq!((state.bound(true), state.bound(false).len()), (vec![], 2));
+    assert_eq!((state.bound(true), state.bound(false)), (Binds::NONE, reads));
 }
 
 #[test]

@@ -352,7 +352,7 @@ fn a_full_index_takes_updates_and_deletes_and_no_new_keys() {
     in_world(1, || {
         let disk = SimDisk::new();
         let mut tuning = tuning();
-        tuning.memory_bytes = 1 << 18;
+        tuning.memory_bytes = 384 << 10;
         let db = open_with(&disk, options(), tuning).unwrap();
         let keyspace = hashed(&db);
         let mut count = 0;
@@ -374,7 +374,7 @@ fn a_full_index_takes_updates_and_deletes_and_no_new_keys() {
         (0..count / 2).for_each(|number| keyspace.delete(format!("{number:08}")).unwrap());
         assert_eq!(all(&keyspace).len(), count - count / 2);
         db.close().unwrap();
-        // With half of the memory it opens all the same.
+        // With too little memory it opens all the same.
         let mut tuning = self::tuning();
         tuning.memory_bytes = 1 << 16;
         let db = open_with(&disk, options(), tuning).unwrap();

@@ -18,7 +18,7 @@ const LOG_BYTES: u64 = 64 << 10;
 fn tuning() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.log_bytes, tuning.log_bytes_min) = (LOG_BYTES, LOG_BYTES);
-    tuning.index_table_bytes = 1 << 20;
+    (tuning.index_table_bytes, tuning.memory_bytes) = (1 << 20, 8 << 20);
     (tuning.front_bytes_max, tuning.logs_bytes_max) = (4 << 20, 4 << 20);
     (tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (4 << 20, 512 << 10);
     tuning.close_flush_bytes = 1 << 20;

@@ -419,6 +419,34 @@ fn a_smaller_budget_is_reached_by_moving_logs() {
 }
 
 #[test]
+fn what_only_an_open_iterator_holds_on_the_fast_tier_is_counted_apart_and_goes_with_it() {
+    in_world(11, || {
+        let disk = SimDisk::new();
+        let (tuning, budget) = small_logs(Tuning::tiny());
+        let db = open_at(&disk, Options::new().slow_dir("/slow").fast_bytes(budget), tuning).unwrap();
+        write_round(&db, 0);
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().tiers.fast_bytes_pinned, 0);
+        let mut held = db.iter().unwrap();
+        (1..6).for_each(|round| write_round(&db, round));
+        db.wait_for_background().unwrap();
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes_pinned > 0 && tiers.fast_bytes_pinned < tiers.fast_bytes, "{tiers:?}");
+        assert!(tiers.fast_bytes_max <= budget, "{tiers:?}");
+        let (key, found) = held.next().unwrap().unwrap();
+        assert_eq!((&*key, &*found), (&b"00000"[..], &value("0 in 0 ", 40)[..]));
+        drop(held);
+        db.wait_for_background().unwrap();
+        let after = db.stats().tiers;
+        assert_eq!(after.fast_bytes_pinned, 0, "{after:?}");
+        assert!(after.fast_bytes < tiers.fast_bytes, "{after:?}");
+        check_rounds(&db, 6);
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_full_slow_tier_is_named_and_what_is_written_before_and_after_is_kept() {
     in_world(9, || {
         let disk = SimDisk::new();

@@ -72,7 +72,7 @@ impl Core {
             keys,
             tombstones,
             index_bytes,
-            index_bytes_max: self.settings.tuning.hash_index_bytes_max(),
+            index_bytes_max: self.hash_index_bytes_max(view),
             index_bytes_a_key_percent: index_bytes as u64 * 100 / (keys + tombstones).max(1),
             live_bytes: indexes().map(|index| index.live_bytes()).sum(),
             logs: view.values.state.indexed.len(),

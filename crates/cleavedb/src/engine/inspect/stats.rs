@@ -13,7 +13,7 @@ use crate::engine::inspect::hash_stats::HashStats;
 use crate::engine::inspect::scheduling_stats::SchedulingStats;
 use crate::engine::inspect::tier_stats::TierStats;
 use crate::engine::memory::MemoryStats;
-use crate::engine::work::{RunningJob, names_of};
+use crate::engine::work::RunningJob;
 use crate::io::Access;
 use crate::values::candidate::Candidate;
 use crate::values::placement::groups;
@@ -349,7 +349,7 @@ impl Core {
         let of = |job: &RunningJob| JobStats {
             kind: job.profile.name,
             threads: job.threads,
-            binds: names_of(job.profile.binds),
+            binds: job.profile.binds.names(),
         };
         self.work.lock().running().iter().map(of).collect()
     }

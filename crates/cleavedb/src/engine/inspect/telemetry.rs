@@ -166,7 +166,7 @@ pub(crate) fn in_span<T>(profile: &Profile, run: impl FnOnce() -> T) -> T {
 /// The span records the kind of the job, its claims, and the resources that bound it.
 #[cfg(feature = "tracing")]
 fn span(profile: &Profile) -> tracing::Span {
-    let (kind, binds) = (profile.name, names_of(profile.binds));
+    let (kind, binds) = (profile.name, profile.binds.names());
     if profile.takes_memory() {
         tracing::info_span!(target: "cleavedb", "job", kind, binds, claims = ?profile.claims)
     } else {

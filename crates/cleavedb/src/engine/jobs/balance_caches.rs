@@ -4,13 +4,14 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::Result;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 
 /// Due when enough look-ups have missed recently evicted entries: it depends on demand, not on time. A reader that
 /// notices this wakes the thread, which also checks whenever it wakes for another reason.
@@ -24,11 +25,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct BalanceCaches;
 
 impl Job for BalanceCaches {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "balance caches",
             claims: Claims::sole(Sole::CacheBoundary),
-            binds: &[Bound::Cpu],
+            binds: Binds::CPU,
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Flush,

@@ -24,8 +24,8 @@ impl Core {
             // If a pause has begun, wait until it ends.
             match if state.is_paused() { None } else { next(&state) } {
                 Some(None) => return Ok(false),
-                Some(Some(job)) if !state.is_claimed(&job.profile().claims) => {
-                    let number = state.begin(job.profile(), Owner::Caller);
+                Some(Some(job)) if !state.is_claimed(&job.profile(self).claims) => {
+                    let number = state.begin(job.profile(self), Owner::Caller);
                     break (Arc::new(job), number);
                 }
                 _ => self.work.wait_for_progress(&mut state),
@@ -43,7 +43,7 @@ impl Core {
         };
         let mut state = self.work.lock();
         if result.is_ok() {
-            self.clear_shortages(&mut state, &job.profile());
+            self.clear_shortages(&mut state, &job.profile(self));
         }
         state.end(number, &result, now());
         self.work.note_compacting(&state);

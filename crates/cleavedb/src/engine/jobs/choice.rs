@@ -5,7 +5,7 @@
 //! used; else the priority decides. Two exceptions: what is urgent goes before all, and a flush waits for nothing that is not
 //! urgent, since it makes room in memory. Called by `kinds.rs`.
 
-use crate::engine::work::Bound;
+use crate::engine::binds::Binds;
 
 /// How much depends on a job; the more the higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,18 +32,18 @@ pub(crate) enum Priority {
 
 /// What the choice needs of an offer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Offered<'a> {
+pub(crate) struct Offered {
     pub priority: Priority,
-    pub binds: &'a [Bound],
+    pub binds: Binds,
 }
 
 /// Compares offers: the least is chosen.
 type Rank = (bool, bool, Priority, bool);
 
-impl Offered<'_> {
-    fn rank(&self, running: &[Bound]) -> Rank {
+impl Offered {
+    fn rank(&self, running: Binds) -> Rank {
         let is_urgent = self.priority == Priority::Urgent;
-        let is_idle = self.binds.iter().any(|bound| !running.contains(bound));
+        let is_idle = self.binds.has_beside(running);
         (!is_urgent, !(is_idle || self.priority == Priority::Flush), self.priority, !is_idle)
     }
 }
@@ -54,20 +54,20 @@ fn best_from(priority: Priority) -> Rank {
 }
 
 /// The offers that were made so far; the best of them is kept.
-pub(crate) struct Choice<'a, T> {
+pub(crate) struct Choice<T> {
     /// What the running jobs bind.
-    running: &'a [Bound],
+    running: Binds,
     best: Option<(Rank, T)>,
 }
 
-impl<'a, T> Choice<'a, T> {
+impl<T> Choice<T> {
     /// No offer yet.
-    pub fn new(running: &'a [Bound]) -> Choice<'a, T> {
+    pub fn new(running: Binds) -> Choice<T> {
         Choice { running, best: None }
     }
 
     /// Takes an offer; of equal ones the first stays.
-    pub fn offer(&mut self, offered: Offered<'_>, of: T) {
+    pub fn offer(&mut self, offered: Offered, of: T) {
         let rank = offered.rank(self.running);
         if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
             self.best = Some((rank, of));
@@ -88,20 +88,25 @@ impl<'a, T> Choice<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Tier;
 
-    const SEAL: Offered<'_> = Offered { priority: Priority::Flush, binds: &[Bound::Cpu] };
-    const FLUSH: Offered<'_> = Offered { priority: Priority::Flush, binds: &[Bound::ReadFast, Bound::WriteSlow] };
-    const MERGE: Offered<'_> = Offered { priority: Priority::Merge, binds: &[Bound::Cpu] };
-    const LOG: Offered<'_> = Offered { priority: Priority::Room, binds: &[Bound::WriteFast] };
-    const COMPACTION: &[Bound] = &[Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow];
-    const HL0: Offered<'_> = Offered { priority: Priority::Hl0, binds: COMPACTION };
-    const STARVED: Offered<'_> = Offered { priority: Priority::Urgent, ..HL0 };
-    const DEEP: Offered<'_> = Offered { priority: Priority::Deep, ..HL0 };
-    const STALE: Offered<'_> = Offered { priority: Priority::Garbage, binds: &[Bound::ReadSlow] };
-    const IDLE: Offered<'_> = Offered { priority: Priority::Order, ..HL0 };
+    const READ_FAST: Binds = Binds::read(Tier::Fast);
+    const WRITE_FAST: Binds = Binds::write(Tier::Fast);
+    const READ_SLOW: Binds = Binds::read(Tier::Slow);
+    const WRITE_SLOW: Binds = Binds::write(Tier::Slow);
+    const SEAL: Offered = Offered { priority: Priority::Flush, binds: Binds::CPU };
+    const FLUSH: Offered = Offered { priority: Priority::Flush, binds: READ_FAST.or(WRITE_SLOW) };
+    const MERGE: Offered = Offered { priority: Priority::Merge, binds: Binds::CPU };
+    const LOG: Offered = Offered { priority: Priority::Room, binds: WRITE_FAST };
+    const COMPACTION: Binds = Binds::CPU.or(READ_SLOW).or(WRITE_SLOW);
+    const HL0: Offered = Offered { priority: Priority::Hl0, binds: COMPACTION };
+    const STARVED: Offered = Offered { priority: Priority::Urgent, ..HL0 };
+    const DEEP: Offered = Offered { priority: Priority::Deep, ..HL0 };
+    const STALE: Offered = Offered { priority: Priority::Garbage, binds: READ_SLOW };
+    const IDLE: Offered = Offered { priority: Priority::Order, ..HL0 };
 
     /// The place of the chosen one.
-    fn choose(running: &[Bound], offers: &[Offered<'_>]) -> Option<usize> {
+    fn choose(running: Binds, offers: &[Offered]) -> Option<usize> {
         let mut choice = Choice::new(running);
         offers.iter().enumerate().for_each(|(place, offer)| choice.offer(*offer, place));
         choice.chosen()
@@ -109,10 +114,10 @@ mod tests {
 
     #[test]
     fn the_idle_resource_goes_first_and_then_the_priority() {
-        let nothing: &[Bound] = &[];
+        let nothing = Binds::NONE;
         let cpu = MERGE.binds;
-        let all = &[Bound::Cpu, Bound::ReadFast, Bound::ReadSlow, Bound::WriteFast, Bound::WriteSlow][..];
-        let cases: [(&[Bound], &[Offered<'_>], Option<usize>); 21] = [
+        let all = COMPACTION.or(READ_FAST).or(WRITE_FAST);
+        let cases: [(Binds, &[Offered], Option<usize>); 21] = [
             (nothing, &[], None),
             // By priority while nothing runs, and while everything is bound.
             (nothing, &[IDLE, STALE, DEEP, HL0, LOG, MERGE, FLUSH], Some(6)),
@@ -135,7 +140,7 @@ mod tests {
             (FLUSH.binds, &[DEEP, HL0], Some(1)),
             // A compaction runs: a flush binds another device, or it is not behind a deep compaction either.
             (COMPACTION, &[SEAL, FLUSH], Some(1)),
-            (&[Bound::ReadFast, Bound::WriteSlow], &[DEEP, FLUSH], Some(1)),
+            (READ_FAST.or(WRITE_SLOW), &[DEEP, FLUSH], Some(1)),
             // What would be starved goes before a flush.
             (nothing, &[SEAL, FLUSH, STARVED], Some(2)),
             (COMPACTION, &[FLUSH, STARVED], Some(1)),
@@ -149,12 +154,12 @@ mod tests {
     #[test]
     fn offers_that_are_not_looked_for_would_not_have_been_chosen() {
         let offers = [STARVED, SEAL, FLUSH, MERGE, LOG, HL0, DEEP, STALE, IDLE];
-        let sets = [&[][..], SEAL.binds, FLUSH.binds, COMPACTION, LOG.binds, STALE.binds];
+        let sets = [Binds::NONE, SEAL.binds, FLUSH.binds, COMPACTION, LOG.binds, STALE.binds];
         let mut settled = 0;
         // Each subset of the offers, in the order of priorities.
         for (mask, running) in (0..1 << offers.len()).flat_map(|mask: u32| sets.map(|running| (mask, running))) {
             let made: Vec<_> = offers.iter().enumerate().filter(|(at, _)| mask & (1 << at) != 0).collect();
-            let all: Vec<Offered<'_>> = made.iter().map(|(_, offer)| **offer).collect();
+            let all: Vec<Offered> = made.iter().map(|(_, offer)| **offer).collect();
             let wanted = choose(running, &all);
             let mut choice = Choice::new(running);
             for (place, offer) in all.iter().enumerate() {
@@ -183,8 +188,8 @@ mod tests {
                 _ => None,
             };
             let offers: Vec<_> = compaction.into_iter().chain([(SEAL, 0), (FLUSH, 0)]).collect();
-            let places: Vec<Offered<'_>> = offers.iter().map(|(offer, _)| *offer).collect();
-            let (_, what) = offers[choose(&[], &places).unwrap()];
+            let places: Vec<Offered> = offers.iter().map(|(offer, _)| *offer).collect();
+            let (_, what) = offers[choose(Binds::NONE, &places).unwrap()];
             begun[what] += 1;
             match what {
                 0 => tables += turn % 2,

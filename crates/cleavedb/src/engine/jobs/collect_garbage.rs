@@ -13,7 +13,7 @@ use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remov
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::sched::clock::now;
 use crate::values::candidate::{Candidate, Choice};
 use crate::values::files::ValueFiles;
@@ -146,15 +146,12 @@ pub(crate) fn claims_of(kind: Sole, files: &[FileId]) -> Claims {
     files.iter().fold(Claims::sole(kind), |claims, file| claims.and(Claim::ValueFile(*file)))
 }
 
-/// The resources that bound a collection.
-pub(crate) const BINDS: &[Bound] = &[Bound::ReadFast, Bound::ReadSlow, Bound::WriteFast, Bound::WriteSlow];
-
 impl Job for CollectGarbage {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "value GC",
             claims: claims_of(self.kind, &self.choice.files),
-            binds: BINDS,
+            binds: core.binds_of_collection(&self.choice.files),
             class: self.class,
             memory: MemoryShare::Own,
             need: Need::Collection,

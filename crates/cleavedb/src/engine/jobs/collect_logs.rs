@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
-use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice};
+use crate::base::{Error, FileId, KeyspaceId, Kind, Result, Slice, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
@@ -23,7 +24,7 @@ use crate::engine::jobs::save_indexes::saving_is_due;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
 use crate::engine::view::View;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::engine::write::hashed_moves::{Move, TOGETHER_BYTES};
 use crate::format::edit::Edit;
 use crate::format::frame::{FrameKind, HEADER_BYTES};
@@ -62,11 +63,11 @@ pub(super) fn collection_is_due(core: &Core, state: &WorkState, now: Duration) -
 }
 
 impl Job for CollectLogs {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "collect logs",
             claims: Claims::sole(Sole::HashedLogs),
-            binds: &[Bound::ReadSlow, Bound::WriteFast],
+            binds: core.reads_of_values(&core.published.view().values.state.indexed) | Binds::write(Tier::Fast),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::LogCollection,

@@ -13,6 +13,7 @@ use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
 use crate::base::versions::{DeltaFigures, Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Address, Cursor, Error, FileId, FileKey, KeyspaceId, Merging, Result, Seqno, Slice, Stamp, Tier};
 use crate::engine::activity::Activity;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
@@ -33,7 +34,7 @@ use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::tuning::tuner::Setting;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::meta::TableMeta;
 use crate::levels::level_cursor::LevelCursor;
@@ -111,12 +112,13 @@ struct Compaction {
 }
 
 impl Job for Compaction {
-    fn profile(&self) -> Profile {
-        let tables = Claims(inputs_of(&self.choice).into_iter().map(Claim::Table).collect());
-        let (claims, binds, class): (_, &'static [Bound], _) = match &self.choice {
+    fn profile(&self, core: &Core) -> Profile {
+        let inputs = inputs_of(&self.choice);
+        let tables = Claims(inputs.iter().copied().map(Claim::Table).collect());
+        let (claims, binds, class) = match &self.choice {
             Choice::Compact(compact) => {
                 let claims = tables.and(Claim::LevelRange(compact.running()));
-                let binds = &[Bound::Cpu, Bound::ReadSlow, Bound::WriteSlow];
+                let binds = core.reads_of_tables(&inputs) | Binds::CPU | Binds::write(core.dirs.slow_tier());
                 match compact.is_idle_compaction {
                     true => (claims.and(Claim::Only(Sole::IdleTime)), binds, Class::Idle),
                     false => (claims, binds, Class::Mandatory),
@@ -124,7 +126,7 @@ impl Job for Compaction {
             }
             // Only the edit is written.
             Choice::Nothing | Choice::Drop { .. } | Choice::Move { .. } => {
-                (tables, &[Bound::WriteFast], Class::Mandatory)
+                (tables, Binds::write(Tier::Fast), Class::Mandatory)
             }
         };
         let (memory, need) = (MemoryShare::Compaction, Need::Compaction);

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::base::Result;
+use crate::base::{Result, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
@@ -12,7 +13,7 @@ use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::manifest::file_names::parse;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 use crate::io::Punched;
 use crate::io::pending_deletions::Obsolete;
 use crate::sched::clock::now;
@@ -30,11 +31,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct DeleteFile;
 
 impl Job for DeleteFile {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "delete file",
             claims: Claims::sole(Sole::PendingDeletions),
-            binds: &[Bound::WriteFast, Bound::WriteSlow],
+            binds: Binds::write(Tier::Fast) | Binds::write(core.dirs.slow_tier()),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Flush,

@@ -9,7 +9,7 @@ use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::{
-    BINDS, claims_of, has_memory_beside, room_for_copies, run_collection, those_with_room,
+    claims_of, has_memory_beside, room_for_copies, run_collection, those_with_room,
 };
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
@@ -51,11 +51,11 @@ pub(crate) fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
 }
 
 impl Job for EmptyLogs {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "empty logs",
             claims: claims_of(Sole::EmptiedLogs, &self.choice.files),
-            binds: BINDS,
+            binds: core.binds_of_collection(&self.choice.files),
             class: Class::Mandatory,
             memory: MemoryShare::Own,
             need: Need::Collection,

@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::Result;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::values::files::Entry;
 use crate::values::stale::Hops;
 
@@ -33,11 +34,11 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
 }
 
 impl Job for FindStaleAddresses {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "find stale addresses",
             claims: Claims::sole(Sole::StaleTables),
-            binds: &[Bound::ReadSlow],
+            binds: Binds::read(core.dirs.slow_tier()),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Flush,

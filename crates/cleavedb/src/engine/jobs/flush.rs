@@ -9,6 +9,7 @@ use crate::base::tombstones::survivors;
 use crate::base::versions::{Horizon, Retention, VersionRef, VersionSource};
 use crate::base::{Cursor, Merging, Result, Seqno};
 use crate::deltas::directory::Change;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::events::Event;
@@ -25,7 +26,7 @@ use crate::engine::jobs::write_tables::{Hl0Place, discard_rejected};
 use crate::engine::pacer::Watched;
 use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::Edit;
@@ -56,7 +57,10 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     // small.
     let flush_bytes = core.scheduler.setting().flush_bytes;
     let is_short = state.shortages.any_on(core.tier_of_hl0(flush_bytes));
-    let flush_bytes = (if is_short { flush_bytes.min(tuning.flush_bytes) } else { flush_bytes }) / 4 * 3;
+    let flush_bytes = if is_short { flush_bytes.min(tuning.flush_bytes) } else { flush_bytes };
+    let room = core.front_room(view);
+    let gives_way = room.flush_bytes_max < tuning.flush_bytes;
+    let flush_bytes = (if gives_way { flush_bytes.min(room.flush_bytes_max) } else { flush_bytes }) / 4 * 3;
     let mut total = 0;
     let mut oldest = Vec::new();
     for run in view.runs.iter().rev() {
@@ -71,7 +75,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let asked = oldest.first().is_some_and(|run| run.seqnos().0 <= state.flush_target);
     let is_due = total >= flush_bytes
         || asked
-        || view.front_bytes() > tuning.front_bytes_max
+        || view.front_bytes() > room.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
         || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.unflushed_bytes_max());
     let is_held = !is_short && core.holds_flushes(view, asked || !state.quarantined.is_empty());
@@ -79,11 +83,11 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
 }
 
 impl Job for Flush {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "flush",
             claims: Claims::sole(Sole::FrontExit).and(Claim::Only(Sole::Buckets)).and(claim_of(&self.0)),
-            binds: &[Bound::ReadFast, Bound::WriteSlow],
+            binds: self.binds(core),
             class: Class::Mandatory,
             memory: MemoryShare::Own,
             need: Need::Flush,
@@ -93,6 +97,18 @@ impl Job for Flush {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::WithReserve(Box::new(|core| self.run(core))))
+    }
+}
+
+impl Flush {
+    /// A flush that carries values reads them from logs; it writes where HL0 has room now.
+    fn binds(&self, core: &Core) -> Binds {
+        let weight = self.0.iter().map(|run| run.weight()).sum();
+        let writes = Binds::write(core.tier_of_hl0(weight));
+        let carries = self.0.iter().any(|run| run.weight() > run.bytes() as u64);
+        let view = core.published.view();
+        let logs = view.logs.values().filter(|_| carries).map(|log| log.key().dir);
+        Binds::reads_of(&core.dirs, logs) | writes
     }
 }
 

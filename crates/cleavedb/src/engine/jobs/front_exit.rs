@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::{DirId, FileId, Result, Seqno};
+use crate::base::{DirId, FileId, Result, Seqno, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
@@ -17,7 +18,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::referrers::{Referrer, Tables};
 use crate::engine::shortages::Need;
 use crate::engine::view::{Sources, View};
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::values::ValuePlace;
 use crate::format::watermarks::{Consumer, Watermarks};
@@ -47,11 +48,11 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
 }
 
 impl Job for SettleLogs {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "settle logs",
             claims: Claims::sole(Sole::FrontExit),
-            binds: &[Bound::WriteFast],
+            binds: Binds::write(Tier::Fast),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Flush,

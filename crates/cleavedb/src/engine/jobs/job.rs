@@ -19,8 +19,9 @@ use crate::engine::work::{Profile, SharedJob, WorkState};
 
 /// A piece of background work.
 pub(crate) trait Job: Send + Sync {
-    /// The job's properties for the scheduler. Constant for the life of the job.
-    fn profile(&self) -> Profile;
+    /// The job's properties for the scheduler. Constant for the life of the job, except what it binds, which depends on where
+    /// files lie and on room: that is as it is now.
+    fn profile(&self, core: &Core) -> Profile;
 
     /// How it runs. Called without locks, after the job has begun.
     fn plan<'a>(&'a self, core: &Core) -> Result<Plan<'a>>;

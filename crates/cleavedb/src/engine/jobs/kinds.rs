@@ -49,15 +49,15 @@ impl Core {
         let now = now();
         let look = Look { duty, view: self.published.view(), now };
         let bound = state.bound(duty == Duty::Front);
-        let mut choice = Choice::new(&bound);
+        let mut choice = Choice::new(bound);
         for kind in KINDS.iter().filter(|kind| kind.duties.contains(&duty)) {
             if choice.is_settled(kind.priority) {
                 break;
             }
             match (kind.next)(self, state, &look) {
-                Some(offer) if !duty.is_of_pool() && may_begin(state, &offer) => return Some(offer),
+                Some(offer) if !duty.is_of_pool() && self.may_begin(state, &offer) => return Some(offer),
                 Some(Offer::Begin(job)) => {
-                    let Profile { claims, binds, .. } = job.profile();
+                    let Profile { claims, binds, .. } = job.profile(self);
                     if !state.is_claimed(&claims) {
                         let priority = job.priority().unwrap_or(kind.priority);
                         choice.offer(Offered { priority, binds }, Offer::Begin(job));
@@ -73,12 +73,12 @@ impl Core {
         }
         choice.chosen()
     }
-}
 
-fn may_begin(state: &WorkState, offer: &Offer) -> bool {
-    match offer {
-        Offer::Begin(job) => !state.is_claimed(&job.profile().claims),
-        Offer::Help(..) => true,
+    fn may_begin(&self, state: &WorkState, offer: &Offer) -> bool {
+        match offer {
+            Offer::Begin(job) => !state.is_claimed(&job.profile(self).claims),
+            Offer::Help(..) => true,
+        }
     }
 }
 

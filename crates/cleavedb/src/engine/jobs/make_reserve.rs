@@ -1,13 +1,14 @@
 //! Restores the reserve for a full disk after it was released.
 
-use crate::base::Result;
+use crate::base::{Result, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 
 /// Due while the reserve is incomplete.
 pub(crate) const KIND: JobKind = JobKind {
@@ -23,11 +24,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct MakeReserve;
 
 impl Job for MakeReserve {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "make reserve",
             claims: Claims::sole(Sole::Reserve),
-            binds: &[Bound::WriteFast, Bound::WriteSlow],
+            binds: Binds::write(Tier::Fast) | Binds::write(core.dirs.slow_tier()),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Reserve,

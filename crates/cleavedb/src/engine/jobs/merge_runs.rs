@@ -8,14 +8,15 @@ use std::sync::atomic::Ordering;
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::tombstones::Fragment;
 use crate::base::{Cursor, Merging, Result, Seqno, Stamp};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, claim_of, fragments_of_runs, plan, seqnos_of};
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::shortages::Need;
-use crate::engine::view::Sources;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::view::{Sources, View};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::front::merge_policy;
 use crate::front::run::Run;
 
@@ -35,26 +36,26 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let is_claimed = |run: &&Arc<Run>| state.is_claimed(&Claims(vec![claim_of(&[Arc::clone(run)])]));
     let free: Vec<&Arc<Run>> = look.view.runs.iter().rev().skip_while(is_claimed).collect();
     let sizes: Vec<u64> = free.iter().map(|run| run.weight()).collect();
-    let range = core.pick_runs(&sizes)?;
+    let range = core.pick_runs(&look.view, &sizes)?;
     JobKind::begin(MergeRuns(free[range].iter().map(|run| Arc::clone(run)).collect()))
 }
 
 impl Core {
     /// The runs to merge next, of runs with these weights, oldest first.
-    pub fn pick_runs(&self, sizes: &[u64]) -> Option<Range<usize>> {
+    pub fn pick_runs(&self, view: &View, sizes: &[u64]) -> Option<Range<usize>> {
         let setting = self.scheduler.setting();
         // A merged run has memory of its own; a larger flush takes several.
-        let bytes_max = setting.flush_bytes.min(self.settings.tuning.flush_bytes);
+        let bytes_max = setting.flush_bytes.min(self.front_room(view).flush_bytes_max);
         merge_policy::pick(sizes, setting.merge_runs, bytes_max)
     }
 }
 
 impl Job for MergeRuns {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "merge runs",
             claims: Claims::sole(Sole::MergedRun).and(claim_of(&self.0)),
-            binds: &[Bound::Cpu],
+            binds: Binds::CPU,
             class: Class::Mandatory,
             memory: MemoryShare::Own,
             need: Need::Flush,

@@ -4,6 +4,7 @@
 pub(crate) mod job;
 pub(crate) mod outcome;
 pub(crate) mod choice;
+mod bound_by;
 pub(crate) mod kinds;
 pub(crate) mod scheduler;
 pub(crate) mod tune;

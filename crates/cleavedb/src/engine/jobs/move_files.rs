@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{DirId, Error, FileId, FileKey, FileKind, Result, Seqno};
 use crate::engine::activity::Activity;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::fast_tier::Occupant;
@@ -25,7 +26,7 @@ use crate::engine::jobs::roll_back::rollback_due;
 use crate::engine::shortages::Need;
 use crate::engine::tuning::tiers::{FastFill, FastLog, to_demote};
 use crate::engine::view::{Sources, View, records_of};
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::values::{EXTENT_ALIGN, ValuePlace};
 use crate::front::log::LogFile;
@@ -290,7 +291,8 @@ enum Arrived {
 }
 
 impl Job for MoveFiles {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
+        let from = self.files.iter().map(|file| file.key.dir);
         Profile {
             name: match self.purpose {
                 Purpose::Demote => "demote logs",
@@ -298,7 +300,7 @@ impl Job for MoveFiles {
                 Purpose::Place => "move files",
             },
             claims: self.files.iter().fold(Claims::sole(Sole::Moves), |claims, file| claims.and(claim_of(file.key))),
-            binds: &[Bound::ReadFast, Bound::WriteSlow],
+            binds: Binds::reads_of(&core.dirs, from) | Binds::write(core.dirs.tier(self.to)),
             class: if self.purpose == Purpose::Demote { Class::Mandatory } else { Class::Idle },
             memory: MemoryShare::Own,
             need: Need::Move,

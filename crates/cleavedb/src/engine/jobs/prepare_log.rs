@@ -1,13 +1,14 @@
 //! Prepares the next log, so that a writer that fills the active one only switches.
 
 use crate::base::{Result, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 use crate::engine::write::logs::log_edit;
 
 /// Due when the spare log is missing. On a full fast tier, jobs that free space come first, and an otherwise idle thread
@@ -30,11 +31,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct PrepareLog;
 
 impl Job for PrepareLog {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "prepare log",
             claims: Claims::sole(Sole::SpareLog),
-            binds: &[Bound::WriteFast],
+            binds: Binds::write(Tier::Fast),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Log,

@@ -12,7 +12,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
-use crate::engine::jobs::collect_garbage::{BINDS, claims_of, outcome_of};
+use crate::engine::jobs::collect_garbage::{claims_of, outcome_of};
 use crate::engine::jobs::collection::{Collected, Purpose, collect};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
@@ -77,7 +77,7 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<
 }
 
 impl Job for Reorder {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         let claims = match self.when {
             ValueReordering::WhenIdle => claims_of(Sole::ValueCollection, &self.files).and(Claim::Only(Sole::IdleTime)),
             ValueReordering::WhenScanned | ValueReordering::Never => claims_of(Sole::ValueCollection, &self.files),
@@ -85,7 +85,7 @@ impl Job for Reorder {
         Profile {
             name: "reorder",
             claims,
-            binds: BINDS,
+            binds: core.binds_of_collection(&self.files),
             class: Class::Idle,
             memory: MemoryShare::Own,
             need: Need::Collection,

@@ -13,6 +13,7 @@ use crate::base::key_versions::KeyVersion;
 use crate::base::{FileId, KeyspaceId, Result, Seqno};
 use crate::deltas::directory::{Bucket, Change, Directory};
 use crate::deltas::policy::{BucketFigures, Chosen, Upkeep, choose, rewrites};
+use crate::engine::binds::Binds;
 use crate::engine::bucket_window::BucketWindows;
 use crate::engine::buckets::{Circumstances, FoldAttempt, UnderTombstones};
 use crate::engine::claims::{Claim, Claims, Sole};
@@ -27,7 +28,7 @@ use crate::engine::jobs::write_through::RewrittenLists;
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::view::View;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, keyspace_of};
 use crate::format::edit::Edit;
 use crate::format::interval::separator;
@@ -234,7 +235,8 @@ fn mark_sparse(view: &View, figures: &mut [BucketFigures]) {
 }
 
 impl Job for RewriteBuckets {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
+        let reads = core.reads_of_tables(&self.segments);
         let tables = self.segments.iter().copied().map(Claim::Table);
         let claims = tables.fold(Claims::sole(Sole::Buckets), Claims::and);
         Profile {
@@ -243,7 +245,7 @@ impl Job for RewriteBuckets {
                 true => claims.and(Claim::Only(Sole::IdleTime)),
                 false => claims,
             },
-            binds: &[Bound::ReadSlow, Bound::Cpu, Bound::WriteSlow],
+            binds: reads | Binds::CPU | Binds::write(core.dirs.slow_tier()),
             class: if self.is_idle { Class::Idle } else { Class::Mandatory },
             // That of flushes, none of which runs meanwhile.
             memory: MemoryShare::Own,

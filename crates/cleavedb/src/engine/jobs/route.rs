@@ -17,7 +17,7 @@ use crate::front::log::LogFile;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 
 /// Limits for reading several records of a log in one read.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 4 << 10, read_bytes_max: 1 << 20 };
+const COALESCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: 1 << 20 };
 /// Memory of a version in a window, excluding its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::base::panics::guard_panic;
 use crate::base::{Error, FileId, Result, Tier};
+use crate::engine::binds::Binds;
 use crate::engine::core::Core;
 use crate::engine::events::Event;
 use crate::engine::inspect::telemetry;
@@ -12,7 +13,7 @@ use crate::engine::job_usage::measure;
 use crate::engine::jobs::job::{Job, Offer, Plan, unreadable};
 use crate::engine::jobs::subtasks::{Done, Subtasks};
 use crate::engine::shortages::{Need, TIERS};
-use crate::engine::work::{Bound, Class, Owner, Profile, SharedJob, WorkState, Worker};
+use crate::engine::work::{Class, Owner, Profile, SharedJob, WorkState, Worker};
 use crate::sched::clock::now;
 use crate::sched::sync::{Mutex, MutexGuard};
 
@@ -45,7 +46,7 @@ impl SharedJob for BegunJob {
     }
 
     fn help(&self, worker: Worker) {
-        let done = self.core.measured(&self.job.profile(), || self.subtasks.do_one(&self.core, worker));
+        let done = self.core.measured(&self.job.profile(&self.core), || self.subtasks.do_one(&self.core, worker));
         if let Done::Job(result) = done {
             match &self.answer {
                 None => self.core.end_job(&*self.job, self.number, result),
@@ -69,7 +70,7 @@ impl Core {
     ) -> MutexGuard<'a, WorkState> {
         let number = match offer {
             Offer::Begin(job) => {
-                let number = state.begin(job.profile(), Owner::Background);
+                let number = state.begin(job.profile(self), Owner::Background);
                 state.enter(number, worker);
                 let changed = self.work.note_compacting(&state);
                 drop(state);
@@ -96,7 +97,7 @@ impl Core {
     }
 
     fn run_begun(self: &Arc<Core>, job: &Arc<dyn Job>, number: u64, worker: Worker) {
-        let profile = job.profile();
+        let profile = job.profile(self);
         if profile.takes_memory() && self.work.set_active(true) {
             self.fit_cache();
         }
@@ -147,7 +148,7 @@ impl Core {
 
     /// Runs a job in the caller's thread, with the help of others, and waits for its end, which the caller records.
     pub fn run_for_caller(self: &Arc<Core>, job: Arc<dyn Job>, number: u64) -> Result<()> {
-        let profile = job.profile();
+        let profile = job.profile(self);
         let (result, usage) = measure(|| self.carry_out_for_caller(job, number));
         self.counters.jobs.add(profile.name, usage);
         self.counters.jobs.count(profile.name);
@@ -183,7 +184,7 @@ impl Core {
             Err(error) if !error.is_transient() => self.quarantine_or_poison(job, error),
             _ => Vec::new(),
         };
-        self.counters.jobs.count(job.profile().name);
+        self.counters.jobs.count(job.profile(self).name);
         // Asks the system, which may take long: not under the lock.
         self.tune();
         let mut state = self.work.lock();
@@ -248,7 +249,7 @@ impl Core {
     /// Notes that storage met the need of a job. A compaction that only drops or moves tables shows nothing of the slow tier.
     pub fn clear_shortages(&self, state: &mut WorkState, profile: &Profile) {
         let shortages = if profile.need == Need::Reserve { &mut state.reserve_shortage } else { &mut state.shortages };
-        let is_edit_alone = profile.need == Need::Compaction && !profile.binds.contains(&Bound::WriteSlow);
+        let is_edit_alone = profile.need == Need::Compaction && !profile.binds.contains(Binds::CPU);
         for tier in TIERS.into_iter().filter(|tier| *tier == Tier::Fast || !is_edit_alone) {
             shortages.clear(profile.need, tier);
         }

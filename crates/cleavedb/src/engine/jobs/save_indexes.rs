@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, FileId, FileKey, FileKind, Result, Seqno};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
@@ -17,7 +18,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
 use crate::engine::tuning::sizes::Canary;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
 use crate::format::edit::Edit;
 use crate::format::index_file::{BlockWriter, FORMAT, SavedPlace, append_end};
 use crate::hash::place::{Place, PlaceKind};
@@ -50,12 +51,12 @@ pub(super) fn saving_is_due(core: &Core, state: &WorkState, now: Duration) -> bo
 }
 
 impl Job for SaveIndexes {
-    fn profile(&self) -> Profile {
+    fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "save indexes",
             // Nothing that the file names goes while it is written.
             claims: Claims::sole(Sole::HashedLogs),
-            binds: &[Bound::WriteSlow],
+            binds: Binds::write(core.dirs.slow_tier()),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Collection,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::tombstones::{Fragment, fragment};
 use crate::base::{Cursor, Result, Seqno};
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::build_run::{RunSources, plan};
@@ -13,7 +14,7 @@ use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::view::Sources;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 use crate::front::index_table::IndexTable;
 use crate::front::run::Run;
 
@@ -29,11 +30,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct Seal(Arc<IndexTable>);
 
 impl Job for Seal {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "seal",
             claims: Claims::sole(Sole::SealedTables),
-            binds: &[Bound::Cpu],
+            binds: Binds::CPU,
             class: Class::Mandatory,
             memory: MemoryShare::Own,
             need: Need::Flush,

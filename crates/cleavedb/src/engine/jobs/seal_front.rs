@@ -2,13 +2,14 @@
 //! known than the limit allows, so the front is flushed before it is full.
 
 use crate::base::Result;
+use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile};
+use crate::engine::work::{Class, MemoryShare, Profile};
 
 /// Due when no other job would make the garbage known.
 pub(crate) const KIND: JobKind = JobKind {
@@ -31,11 +32,11 @@ pub(crate) const KIND: JobKind = JobKind {
 struct SealFront;
 
 impl Job for SealFront {
-    fn profile(&self) -> Profile {
+    fn profile(&self, _: &Core) -> Profile {
         Profile {
             name: "seal front",
             claims: Claims::sole(Sole::FrontSeal),
-            binds: &[Bound::Cpu],
+            binds: Binds::CPU,
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
             need: Need::Flush,

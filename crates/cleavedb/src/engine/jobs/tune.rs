@@ -72,7 +72,7 @@ impl Core {
 
     fn merge_is_due(&self, view: &View) -> bool {
         let sizes: Vec<u64> = view.runs.iter().rev().map(|run| run.weight()).collect();
-        !view.sealed.is_empty() || self.pick_runs(&sizes).is_some()
+        !view.sealed.is_empty() || self.pick_runs(view, &sizes).is_some()
     }
 
     fn used(&self) -> Used {

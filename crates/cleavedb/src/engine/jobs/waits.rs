@@ -5,11 +5,12 @@
 //! wait for, also fails if the pause begins while it waits.
 
 use crate::base::{Error, Result, Seqno};
+use crate::engine::binds::Binds;
 use crate::engine::claims::Claims;
 use crate::engine::core::Core;
 use crate::engine::shortages::Need;
 use crate::engine::view::View;
-use crate::engine::work::{Bound, Class, MemoryShare, Profile, WorkState, Writer, paused};
+use crate::engine::work::{Class, MemoryShare, Profile, WorkState, Writer, paused};
 
 impl Core {
     /// Flushes the whole front and waits for it. If a pause begins meanwhile, this waits until it ends.
@@ -127,7 +128,7 @@ impl Core {
         let mut state = self.work.lock();
         self.check_open()?;
         let (chosen, claims) = choose(&state);
-        let (binds, class) = (&[Bound::WriteSlow], Class::Mandatory);
+        let (binds, class) = (Binds::write(self.dirs.slow_tier()), Class::Mandatory);
         let (memory, need) = (MemoryShare::Nothing, Need::Flush);
         let profile = Profile { name, claims, binds, class, memory, need, meets_need: false };
         Ok((chosen, self.work.begin_writer(&mut state, profile)))

@@ -11,6 +11,8 @@
 //! | merging: the run built from an index table (1), and the one merged from other runs (a flush, 4) | 5 |
 //! | jobs: values fetched by a flush, bytes read ahead, builders of tables and delta segments, blocks under compaction | 6, more for large blocks |
 //! | the rest: table readers, keyspaces, and the caches, which also get unused memory of the front, up to 16 | 9 |
+//!
+//! Hash indexes may take up to 16: caches and front give way to them (`front_room.rs`).
 
 use std::time::Duration;
 
@@ -515,15 +517,7 @@ fn segment_builder_bytes(block_size: usize, filter_bits: u32, write_bytes: usize
     TableOptions::builder_bytes(page, filter_bits, write)
 }
 
-/// Hash indexes take new keys up to this part of the memory budget.
-const HASH_INDEX_PART: usize = 2;
-
 impl Tuning {
-    /// The most memory of hash indexes for which they take new keys: half of the budget.
-    pub fn hash_index_bytes_max(&self) -> usize {
-        self.memory_bytes / HASH_INDEX_PART
-    }
-
     /// Memory limit for the records whose liveness value GC decides together.
     pub(crate) fn judged_bytes_max(&self) -> usize {
         (self.job_bytes / 4).min(JUDGED_BYTES_MAX)

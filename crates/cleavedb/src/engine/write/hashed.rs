@@ -62,8 +62,12 @@ impl Core {
         if !batch.writes_hashed() {
             return Ok(0);
         }
-        let (bytes, limit) = (self.keyspaces.index_bytes(), self.settings.tuning.hash_index_bytes_max());
+        let bytes = self.keyspaces.index_bytes();
         let most = batch.capacity() + batch.len() * NEW_KEY_BYTES;
+        if bytes + others + most <= self.settings.tuning.hash_index_bytes_free() {
+            return Ok(most);
+        }
+        let limit = self.hash_index_bytes_max(&self.published.view());
         if bytes + others + most <= limit {
             return Ok(most);
         }

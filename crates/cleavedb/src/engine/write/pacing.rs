@@ -226,7 +226,7 @@ impl Core {
         let tuning = &self.settings.tuning;
         let LogBytes { all: logs, carried, .. } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
-        let front_max = (tuning.front_bytes_max + tuning.index_table_bytes) as u64;
+        let front_max = (self.front_room(view).front_bytes_max + tuning.index_table_bytes) as u64;
         let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
         let flushed = self.pacer.flush.current();
         // The share of the logs that the running flush has done is counted as drained, although its memory is still
