@@ -64,8 +64,8 @@ pub(crate) struct GcPace {
 }
 
 impl GcPace {
-    /// Measures the activity of users and returns the share of the time that value GC works, above 0 and at most 1.
-    pub fn share(&mut self, now: Duration, totals: UserTotals, debt: GarbageDebt) -> f64 {
+    /// Measures the activity of users; true if nobody reads or writes.
+    pub fn is_at_rest(&mut self, now: Duration, totals: UserTotals) -> bool {
         match self.last {
             None => (self.last, self.measured) = (Some((now, totals)), (now, totals.written)),
             Some((_, before)) if before != totals => {
@@ -77,8 +77,15 @@ impl GcPace {
                 }
                 self.last = Some((now, totals));
             }
-            Some((then, _)) if now.saturating_sub(then) >= IDLE_AFTER => return 1.0,
-            Some(_) => {}
+            Some((then, _)) => return now.saturating_sub(then) >= IDLE_AFTER,
+        }
+        false
+    }
+
+    /// Measures the activity of users and returns the share of the time that value GC works, above 0 and at most 1.
+    pub fn share(&mut self, now: Duration, totals: UserTotals, debt: GarbageDebt) -> f64 {
+        if self.is_at_rest(now, totals) {
+            return 1.0;
         }
         let lately = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR);
         let least = match (lately(self.waited_at), lately(self.read_at)) {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -28,6 +29,8 @@ const PLACES_FREE: u64 = 3;
 const FILES_MAX: usize = 256;
 /// Bytes written for order per byte of values that was there at open or has arrived since.
 const WRITTEN_PER_BYTE: u64 = 3;
+/// Scans that asked for order less than this time ago still go on.
+const GO_ON_FOR: Duration = Duration::from_secs(1);
 /// Keys of the last scattered fetches that are kept.
 const PLACES_MAX: usize = 64;
 /// As much of each key is kept, in bytes.
@@ -53,6 +56,8 @@ pub(crate) struct ScanDemand {
     written: AtomicU64,
     /// Bytes that scans have asked to move.
     bytes: AtomicU64,
+    /// When they last did, in microseconds of the clock.
+    asked_at: AtomicU64,
     /// The first key of the last scattered fetches.
     places: Mutex<VecDeque<Vec<u8>>>,
 }
@@ -91,7 +96,8 @@ impl ScanPlaces {
 impl ScanDemand {
     /// No demand, in a store that holds this many bytes of values.
     pub fn new(bytes_at_open: u64) -> ScanDemand {
-        ScanDemand { bytes_at_open, written: AtomicU64::new(0), bytes: AtomicU64::new(0), places: Mutex::default() }
+        let (written, bytes, asked_at) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        ScanDemand { bytes_at_open, written, bytes, asked_at, places: Mutex::default() }
     }
 
     /// True if `bytes` more may be written for order, after `arrived` bytes were written to logs since the open. So all
@@ -102,8 +108,10 @@ impl ScanDemand {
     }
 
     /// Notes that a scan read `scattered` bytes from many places, from `key` on; true if the demand has reached another
-    /// multiple of `step`.
-    pub fn note(&self, key: &[u8], scattered: u64, step: u64) -> bool {
+    /// multiple of `step`, or scans begin to ask.
+    pub fn note(&self, now: Duration, key: &[u8], scattered: u64, step: u64) -> bool {
+        let began = !self.goes_on(now);
+        self.asked_at.store(now.as_micros() as u64, Ordering::Relaxed);
         let bytes = scattered.saturating_mul(MOVED_PER_READ);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut places = self.places.lock();
@@ -111,7 +119,13 @@ impl ScanDemand {
             places.pop_front();
         }
         places.push_back(key[..key.len().min(PLACE_BYTES_MAX)].to_vec());
-        before / step.max(1) < before.saturating_add(bytes) / step.max(1)
+        began || before / step.max(1) < before.saturating_add(bytes) / step.max(1)
+    }
+
+    /// True if scans asked for order within the last second.
+    pub fn goes_on(&self, now: Duration) -> bool {
+        let asked_at = Duration::from_micros(self.asked_at.load(Ordering::Relaxed));
+        asked_at > Duration::ZERO && now.saturating_sub(asked_at) < GO_ON_FOR
     }
 
     /// True if scans have asked for a move of `bytes`.
@@ -190,11 +204,14 @@ mod tests {
     fn the_demand_is_spent_once() {
         let demand = ScanDemand::new(1000);
         assert!(!demand.covers(0) && demand.places().is_empty());
-        assert!(demand.note(b"k", 10_000, 320_000));
+        let at = Duration::from_secs;
+        assert!(!demand.goes_on(at(5)) && demand.note(at(5), b"k", 10_000, 320_000));
         assert!(demand.covers(320_000) && !demand.covers(320_001));
         demand.spend(300_000);
         assert!(demand.covers(20_000) && !demand.covers(20_001));
-        assert!(!demand.note(b"k", 2_000, 100_000) && demand.covers(84_000));
+        assert!(!demand.note(at(5), b"k", 2_000, 100_000) && demand.covers(84_000));
+        assert!(demand.goes_on(Duration::from_millis(5_999)) && !demand.goes_on(at(6)));
+        assert!(demand.note(at(6), b"k", 1, 100_000), "scans begin to ask again");
         demand.forget();
         assert!(!demand.covers(0));
     }
@@ -213,7 +230,7 @@ mod tests {
     fn the_last_places_are_kept() {
         let demand = ScanDemand::new(1000);
         for place in 0..3 * PLACES_MAX as u64 {
-            assert!(demand.note(&place.to_be_bytes(), 1, 1));
+            assert!(demand.note(Duration::from_secs(1), &place.to_be_bytes(), 1, 1));
         }
         let last = (2 * PLACES_MAX as u64..).take(PLACES_MAX).map(|place| place.to_be_bytes().to_vec());
         assert!(demand.places().into_iter().eq(last));

@@ -18,6 +18,7 @@ use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::tuning::settings::ValueReordering;
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
+use crate::sched::clock::now;
 use crate::values::candidate::Choice;
 use crate::values::placement::to_reorder;
 
@@ -47,7 +48,9 @@ pub(crate) fn reorder_candidates(core: &Core, state: &WorkState) -> Option<(Vec<
     let reordering = core.settings.tuning.reordering;
     let is_wanted = match reordering {
         // A job that finds no space has spent the demand.
-        ValueReordering::WhenScanned => core.scan_demand.covers(core.settings.tuning.flush_bytes),
+        ValueReordering::WhenScanned => {
+            core.scan_demand.covers(core.settings.tuning.flush_bytes) && core.order_may_begin(state)
+        }
         ValueReordering::WhenIdle => state.activity() != Activity::Full,
         ValueReordering::Never => false,
     };
@@ -120,6 +123,21 @@ impl Job for Reorder {
 }
 
 impl Core {
+    /// Order that scans have asked for is made while they go on, for a caller who waits for background work, and while nobody
+    /// reads or writes. All other users would only pay for it.
+    fn order_may_begin(&self, state: &WorkState) -> bool {
+        let is_at_rest = || self.work.space.gc_pace.lock().is_at_rest(now(), self.user_totals());
+        state.hurries() || self.scan_demand.goes_on(now()) || is_at_rest()
+    }
+
+    /// Lets the thread for values begin with order that scans have asked for, once users rest: nothing else tells it.
+    pub fn announce_order(&self, state: &WorkState) {
+        let was_asked = self.scan_demand.covers(self.settings.tuning.flush_bytes);
+        if was_asked && !self.scan_demand.goes_on(now()) && reorder_candidates(self, state).is_some() {
+            self.work.notify_changed();
+        }
+    }
+
     /// True if idle work must end because other work is due.
     pub fn must_yield(&self) -> bool {
         self.work.lock().activity() != Activity::Idle

@@ -91,6 +91,7 @@ impl Core {
             let may_work = self.check_poison().is_ok() && state.activity().may_begin_jobs();
             if may_work && duty == Duty::Logs {
                 state.deletions_are_announced = false;
+                self.announce_order(&state);
             }
             let offer = if may_work { self.next_job(&mut state, duty) } else { None };
             state = match offer {

@@ -78,7 +78,7 @@ impl<'a> Throttle<'a> {
 impl Core {
     /// The share of the time that value GC works now.
     pub fn gc_share(&self) -> f64 {
-        if self.scan_demand.covers(self.settings.tuning.flush_bytes) {
+        if self.scan_demand.covers(self.settings.tuning.flush_bytes) && self.scan_demand.goes_on(now()) {
             // Values are to be put in order for scans, when this collection has ended.
             return 1.0;
         }
