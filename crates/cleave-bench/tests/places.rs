@@ -16,7 +16,8 @@ use common::{bench, every_engine, number, run};
 
 /// Starts a run that continues long after its store is loaded.
 fn start(arguments: &[&str]) -> Child {
-    let long = ["run", "--workload", "readrandom", "--records", "200", "--rate", "20", "--operations", "2000"];
+    let long =
+        ["run", "--workload", "readrandom", "--records", "200", "--at-rest", "--rate", "20", "--operations", "2000"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave-bench"));
     command.args(long).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
