@@ -13,6 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::base::FileId;
+use crate::sched::clock::now;
 use crate::sched::sync::Mutex;
 
 /// One scattered byte that was read pays for moving this many bytes. A job reads and writes in one sweep, at the speed of the
@@ -109,7 +110,11 @@ impl ScanDemand {
 
     /// Notes that a scan read `scattered` bytes from many places, from `key` on; true if the demand has reached another
     /// multiple of `step`, or scans begin to ask.
-    pub fn note(&self, now: Duration, key: &[u8], scattered: u64, step: u64) -> bool {
+    pub fn note(&self, key: &[u8], scattered: u64, step: u64) -> bool {
+        self.note_at(now(), key, scattered, step)
+    }
+
+    fn note_at(&self, now: Duration, key: &[u8], scattered: u64, step: u64) -> bool {
         let began = !self.goes_on(now);
         self.asked_at.store(now.as_micros() as u64, Ordering::Relaxed);
         let bytes = scattered.saturating_mul(MOVED_PER_READ);
@@ -205,13 +210,13 @@ mod tests {
         let demand = ScanDemand::new(1000);
         assert!(!demand.covers(0) && demand.places().is_empty());
         let at = Duration::from_secs;
-        assert!(!demand.goes_on(at(5)) && demand.note(at(5), b"k", 10_000, 320_000));
+        assert!(!demand.goes_on(at(5)) && demand.note_at(at(5), b"k", 10_000, 320_000));
         assert!(demand.covers(320_000) && !demand.covers(320_001));
         demand.spend(300_000);
         assert!(demand.covers(20_000) && !demand.covers(20_001));
-        assert!(!demand.note(at(5), b"k", 2_000, 100_000) && demand.covers(84_000));
+        assert!(!demand.note_at(at(5), b"k", 2_000, 100_000) && demand.covers(84_000));
         assert!(demand.goes_on(Duration::from_millis(5_999)) && !demand.goes_on(at(6)));
-        assert!(demand.note(at(6), b"k", 1, 100_000), "scans begin to ask again");
+        assert!(demand.note_at(at(6), b"k", 1, 100_000), "scans begin to ask again");
         demand.forget();
         assert!(!demand.covers(0));
     }
@@ -230,7 +235,7 @@ mod tests {
     fn the_last_places_are_kept() {
         let demand = ScanDemand::new(1000);
         for place in 0..3 * PLACES_MAX as u64 {
-            assert!(demand.note(Duration::from_secs(1), &place.to_be_bytes(), 1, 1));
+            assert!(demand.note_at(Duration::from_secs(1), &place.to_be_bytes(), 1, 1));
         }
         let last = (2 * PLACES_MAX as u64..).take(PLACES_MAX).map(|place| place.to_be_bytes().to_vec());
         assert!(demand.places().into_iter().eq(last));

@@ -16,7 +16,6 @@ use crate::engine::view::View;
 use crate::format::record::value_of;
 use crate::io::File;
 use crate::io::coalesced_reads::{Coalescing, ReadRange, ReadRequest, read_coalesced};
-use crate::sched::clock::now;
 use crate::values::files::Located;
 
 /// Which records are coalesced into one read.
@@ -62,7 +61,7 @@ impl Core {
             && tuning.reordering == ValueReordering::WhenScanned
             && self.placement.keeps_key_order()
             && Arc::ptr_eq(&view.values, &self.published.view().values)
-            && self.scan_demand.note(now(), key, scattered, tuning.flush_bytes)
+            && self.scan_demand.note(key, scattered, tuning.flush_bytes)
         {
             self.work.wake();
         }
