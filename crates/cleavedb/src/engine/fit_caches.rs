@@ -123,7 +123,6 @@ impl Core {
     /// What the front may hold beside hash indexes.
     pub fn front_room(&self, view: &View) -> FrontRoom {
         let indexes = self.keyspaces.index_bytes();
-        // Without indexes all else has its part.
         let held = if indexes == 0 { 0 } else { indexes + self.lists_bytes(view) };
         self.settings.tuning.front_room(held)
     }

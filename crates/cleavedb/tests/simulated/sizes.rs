@@ -26,8 +26,9 @@ fn size_estimates_cover_the_front_and_the_tables() {
             assert!((0.4..0.6).contains(&(half / bytes)), "round {round}: {half} of {bytes}");
             assert!((850..=1100).contains(&all.entries), "round {round}: {all:?}");
             let few = small.stats().unwrap();
-            assert!((60..=160).contains(&few.entries), "round {round}: {few:?}");
-            assert!((8_000..48_000).contains(&(few.table_bytes + few.front_bytes)), "round {round}: {few:?}");
+            // Some of the tables have a part of each, at a place that depends on when they were flushed.
+            assert!((60..=200).contains(&few.entries), "round {round}: {few:?}");
+            assert!((8_000..60_000).contains(&(few.table_bytes + few.front_bytes)), "round {round}: {few:?}");
             assert!(empty.stats().unwrap().entries < 30, "round {round}: {:?}", empty.stats());
             assert_eq!(large.approximate_size(key(7)..key(3)).unwrap(), 0);
             match round {

@@ -19,12 +19,13 @@ pub(crate) struct FrontRoom {
 }
 
 impl Tuning {
-    /// What the front may hold beside `held` bytes of indexes, table readers and lists.
+    /// What the front may hold beside `held` bytes of indexes, table readers and lists; 0 if there are no indexes: then all has its
+    /// part.
     pub(crate) fn front_room(&self, held: usize) -> FrontRoom {
         let (tables, flush) = (self.front_bytes_max, self.flush_bytes as usize);
         let beside = self.beside_front() + 2 * self.index_table_bytes + held;
         let free = self.memory_bytes.saturating_sub(beside);
-        if free >= tables + flush {
+        if held == 0 || free >= tables + flush {
             return FrontRoom { front_bytes_max: tables, flush_bytes_max: self.flush_bytes };
         }
         // Both give way in proportion, and keep the size of an index table.
