@@ -16,8 +16,13 @@ use crate::front::index_table::SeparationThresholds;
 use crate::front::log::LogFile;
 use crate::io::coalesced_reads::{CoalescedRead, Coalescing, ReadRange, coalesce};
 
-/// Limits for reading several records of a log in one read.
-const COALESCING: Coalescing = Coalescing { gap_bytes: 32 << 10, read_bytes_max: 1 << 20 };
+/// Records within this distance are read in one read: with direct I/O a gap costs less than another read.
+const GAP_BYTES: u64 = 32 << 10;
+/// One read is at most this part of a window...
+const READ_PART: usize = 16;
+/// ...within these bounds.
+const READ_BYTES_MIN: u64 = 64 << 10;
+const READ_BYTES_MAX: u64 = 1 << 20;
 /// Memory of a version in a window, excluding its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
 
@@ -167,7 +172,9 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
         }
         in_files.sort_unstable_by_key(WantedRecord::place);
-        for read in coalesce(&in_files, COALESCING, WantedRecord::place) {
+        let part = (self.core.settings.tuning.fetch_bytes / READ_PART) as u64;
+        let read_bytes_max = part.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        for read in coalesce(&in_files, Coalescing { gap_bytes: GAP_BYTES, read_bytes_max }, WantedRecord::place) {
             self.fetch_coalesced(&read)?;
         }
         for WantedRecord { log, address, index } in in_ring {
