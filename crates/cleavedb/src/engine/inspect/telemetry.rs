@@ -12,8 +12,6 @@ use crate::engine::events::Event;
 use crate::engine::events::Listener;
 use crate::engine::inspect::stats::Stats;
 use crate::engine::work::Profile;
-#[cfg(feature = "tracing")]
-use crate::engine::work::names_of;
 
 /// The event listener of the enabled features.
 pub(crate) fn listener(dir: &Path) -> Option<Arc<dyn Listener>> {
