@@ -325,7 +325,7 @@ mod tracing_spans {
         let seen = SEEN.lock().unwrap();
         for wanted in [
             r#"span job kind="seal" binds="cpu""#,
-            r#"span job kind="flush" binds="fast reads, slow writes""#,
+            r#"span job kind="flush" binds="fast writes""#,
             "event INFO",
         ] {
             assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
