@@ -323,11 +323,9 @@ mod tracing_spans {
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.close().unwrap();
         let seen = SEEN.lock().unwrap();
-        for wanted in [
-            r#"span job kind="seal" binds="cpu""#,
-            r#"span job kind="flush" binds="fast writes""#,
-            "event INFO",
-        ] {
+        for wanted in
+            [r#"span job kind="seal" binds="cpu""#, r#"span job kind="flush" binds="fast writes""#, "event INFO"]
+        {
             assert!(seen.iter().any(|line| line == wanted), "{wanted} in {seen:?}");
         }
     }
