@@ -218,8 +218,9 @@ impl BucketSplits {
 /// each other. The bytes written for it are bounded by those that users write (decision record 034).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ValueReordering {
-    /// Where scans read scattered values, the most scanned ranges first, also while the store is busy. A store that is
-    /// not scanned rewrites nothing for order. The default (decision record 037).
+    /// Where scans read scattered values, the most scanned ranges first: while such scans go on, also in a busy store, and what
+    /// is left of it once nobody reads or writes. A store that is not scanned rewrites nothing for order. The default (decision
+    /// records 037 and 060).
     #[default]
     WhenScanned,
     /// Whenever the store is idle, whether it is scanned or not.
