@@ -510,8 +510,9 @@ impl KeyspaceOptions {
     /// in memory has the place of each key. A read costs one access to storage, a miss none, and nothing is written twice until
     /// a log must give its space back. The index takes the bytes of all keys and about 16 B for each, within half of
     /// `memory_budget` (a little less below 32 MiB, and where there are very many tables or keyspaces); beyond, new keys are
-    /// refused with [`Error::IndexFull`](crate::Error::IndexFull). Merge operands take about 100 B and their key beside that until they are folded, and versions that only snapshots need about 200 B each. There are no ordered
-    /// scans and no range deletes. Separation, compression and the placement of merge operands have no meaning here.
+    /// refused with [`Error::IndexFull`](crate::Error::IndexFull). Merge operands take about 100 B and their key beside that until
+    /// they are folded, and versions that only snapshots need about 200 B each. There are no ordered scans and no range deletes.
+    /// Separation, compression and the placement of merge operands have no meaning here.
     pub fn hash() -> KeyspaceOptions {
         KeyspaceOptions { kind: KeyspaceKind::Hash, ..KeyspaceOptions::default() }
     }

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Compression, Db, DeltaPlacement, KeyspaceOptions, MergeOperator, Options, Result, ValueOptions};
+use cleavedb::{Compression, DeltaPlacement, KeyspaceOptions, MergeOperator, Options, Result, ValueOptions};
 
 use crate::deltas::Chain;
 use crate::support::{BACKENDS, in_world, value};
-
-fn open_at(disk: &SimDisk, options: Options, tuning: Tuning) -> Result<Db> {
-    testing::open(Arc::new(disk.clone()), Path::new("/db"), options, tuning)
-}
+use crate::tiers::{check_rounds, open_at, small_logs, write_round};
 
 fn tables(disk: &SimDisk, directory: &str) -> usize {
     let is_there =
@@ -165,6 +162,34 @@ fn the_smallest_budget_carries_overwrites_of_several_times_as_much_in_all_kinds_
         };
         assert_eq!(lists.get(0_u32.to_be_bytes()).unwrap().unwrap().len(), 201 * merged(0) - 1);
         drop((hashed, lists));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn what_only_an_open_iterator_holds_on_the_fast_tier_is_counted_apart_and_goes_with_it() {
+    in_world(11, || {
+        let disk = SimDisk::new();
+        let (tuning, budget) = small_logs(Tuning::tiny());
+        let db = open_at(&disk, Options::new().slow_dir("/slow").fast_bytes(budget), tuning).unwrap();
+        write_round(&db, 0);
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().tiers.fast_bytes_pinned, 0);
+        let mut held = db.iter().unwrap();
+        (1..6).for_each(|round| write_round(&db, round));
+        db.wait_for_background().unwrap();
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes_pinned > 0 && tiers.fast_bytes_pinned < tiers.fast_bytes, "{tiers:?}");
+        assert!(tiers.fast_bytes_max <= budget, "{tiers:?}");
+        let (key, found) = held.next().unwrap().unwrap();
+        assert_eq!((&*key, &*found), (&b"00000"[..], &value("0 in 0 ", 40)[..]));
+        drop(held);
+        db.wait_for_background().unwrap();
+        let after = db.stats().tiers;
+        assert_eq!(after.fast_bytes_pinned, 0, "{after:?}");
+        assert!(after.fast_bytes < tiers.fast_bytes, "{after:?}");
+        check_rounds(&db, 6);
         db.close().unwrap();
     });
 }

@@ -166,3 +166,38 @@ fn a_store_that_is_scanned_and_updated_all_the_time_stays_within_its_space() {
         check(&disk);
     });
 }
+
+/// What scans have asked for is not made beside others once the scans have ended: they would only pay for it.
+#[test]
+fn gets_after_scans_hold_back_order_until_they_end() {
+    in_world(9, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.placement, tuning.reordering) = (ValuePlacement::Range, ValueReordering::WhenScanned);
+        (tuning.log_bytes, tuning.group_bytes) = (32 << 10, 32 << 10);
+        // A thread that wakes up by itself notices that users rest.
+        tuning.stats_interval = Some(Duration::from_secs(1));
+        let db = open_with(&disk, Options::new().separation(Some(192)), tuning).unwrap();
+        let mut random = Random::new(9);
+        put(&db, &mut random, 0, RECORDS);
+        let before = wait(&db);
+        // So slow that little is put in order while scans go on.
+        disk.set_latency(Path::new("/db"), Duration::from_millis(20));
+        scan(&db, &mut random, 10);
+        let get_for = |seconds: u64, random: &mut Random| {
+            for _ in 0..seconds * 50 {
+                db.get(key(random.below(RECORDS))).unwrap().unwrap();
+                testing::sleep(Duration::from_millis(10));
+            }
+            db.stats().value_reorders
+        };
+        // Jobs that begin within a second after the last scan come to their end.
+        let begun = get_for(20, &mut random);
+        assert!(begun > before.value_reorders, "scans that go on get their order");
+        assert_eq!(get_for(30, &mut random), begun);
+        testing::sleep(Duration::from_secs(60));
+        assert!(db.stats().value_reorders > begun, "and what is left of it is made at rest");
+        db.close().unwrap();
+        check(&disk);
+    });
+}
