@@ -9,9 +9,10 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use cleavedb::testing::Random;
-use cleavedb::{Db, Error, KeyspaceOptions, Options, WriteBatch};
+use cleavedb::{Db, Error, KeyspaceOptions, Options, WriteBatch, WriteOptions};
 
 const LOADER: &str = "CLEAVE_MEMORY_LOADER";
 const KEYS_LOADER: &str = "CLEAVE_MEMORY_KEYS_LOADER";
@@ -223,6 +224,30 @@ fn the_smallest_budget_is_kept_with_many_keyspaces_and_large_values() {
 #[test]
 fn a_larger_budget_is_kept_in_every_shape() {
     check(64 * MIB, &["small", "values", "blocks", "separated", "large-separated", "hashed-separated"]);
+}
+
+/// A front at its usual limit would exceed the budget together with a full index and the memory of jobs.
+#[test]
+fn a_full_hash_index_leaves_the_front_less_room() {
+    if std::env::var(LOADER).is_ok() {
+        return;
+    }
+    let front_when_writers_stop = |is_full: bool| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Options::new().memory_budget(16 * MIB).open(directory.path().join("db")).unwrap();
+        if is_full {
+            fill_index(&db);
+        }
+        let (keyspace, _pause) = (db.default_keyspace(), db.pause_background().unwrap());
+        let at_once = WriteOptions::new().stall_max(Duration::from_millis(50));
+        let refused =
+            (0_u64..).find_map(|number| keyspace.put_with(format!("{number:020}"), b"value", at_once).err()).unwrap();
+        assert!(matches!(refused, Error::WouldStall), "{refused}");
+        db.stats().memory.front_bytes
+    };
+    let [alone, beside] = [false, true].map(front_when_writers_stop);
+    println!("{alone} B without an index, {beside} B beside a full one");
+    assert!(beside > 0 && beside <= alone / 2, "{alone} B without an index, {beside} B beside a full one");
 }
 
 const KEYS: usize = 1_000_000;
