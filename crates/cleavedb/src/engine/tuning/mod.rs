@@ -2,6 +2,7 @@
 
 pub(crate) mod front_room;
 pub(crate) mod sizes;
+pub(crate) mod value_sizes;
 pub(crate) mod settings;
 pub(crate) mod tiers;
 pub(crate) mod tuner;
