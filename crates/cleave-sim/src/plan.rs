@@ -82,8 +82,7 @@ impl Plan {
                 Backend::Plain => LogBackend::Plain,
                 Backend::Both => drawn,
             },
-            // What failing storage does to an emulated device is not what it does to a file system; that has tests of its own.
-            faults: rng.one_in(3) && !kv_device,
+            faults: rng.one_in(3),
             canary: None,
             verbose: false,
             durability: *rng.pick(&[

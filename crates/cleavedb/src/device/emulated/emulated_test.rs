@@ -258,3 +258,49 @@ fn only_one_process_has_a_device_open() {
     drop(device);
     open(&disk);
 }
+
+/// The simulated disk counts in these.
+const PAGE_BYTES: u64 = 4096;
+
+/// A file system without room makes a device that is full, at whatever step it runs out: nothing is half done, and nothing fails.
+#[test]
+fn a_full_file_system_is_a_full_device() {
+    let mut refused = 0;
+    for room in 0..60 {
+        let disk = SimDisk::new();
+        let (device, mut random, mut model) = (open(&disk), Random::new(room), BTreeMap::new());
+        let used: u64 = disk.files().iter().map(|(_, bytes)| bytes.next_multiple_of(PAGE_BYTES)).sum();
+        disk.set_faults(Faults { no_space_rename_after: (room % 3 == 0).then_some(room % 5), ..Faults::default() });
+        disk.set_capacity(Some(used + room % 12 * PAGE_BYTES));
+        for step in 0..120u32 {
+            let (key, value) = (vec![1 + random.below(40) as u8], vec![step as u8; random.below(300) as usize]);
+            let done = match random.below(4) {
+                0 => device.delete(&key).map(|_| drop(model.remove(&key))),
+                _ => device.store(&key, &value).map(|()| drop(model.insert(key, value))),
+            };
+            if let Err(error) = done {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                refused += 1;
+            }
+        }
+        assert_eq!(pairs_of(&device), model, "room of {room}");
+        if random.one_in(2) {
+            drop(device);
+            // It is opened also while there is no room.
+            let device = open(&disk);
+            assert_eq!(pairs_of(&device), model, "room of {room}");
+            disk.set_capacity(None);
+            disk.clear_faults();
+            device.store(b"z", b"now").unwrap();
+        } else {
+            disk.set_capacity(None);
+            disk.clear_faults();
+            device.store(b"z", b"now").unwrap();
+            device.sync().unwrap();
+            drop(device);
+            model.insert(b"z".to_vec(), b"now".to_vec());
+            assert_eq!(pairs_of(&open(&disk.power_loss(room))), model, "room of {room}");
+        }
+    }
+    assert!(refused > 1000, "{refused}");
+}

@@ -13,10 +13,10 @@ use super::files::{Current, log_path, run_path};
 use super::pair_log::PairLog;
 use super::run::{Entry, Run, ValueRange};
 use super::timing::Timing;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::device::KvPair;
 use crate::device::block_side::Medium;
-use crate::io::{Access, File, Storage};
+use crate::io::{File, Storage};
 
 /// With more runs, the newest ones of similar size are merged.
 const RUNS_MAX: usize = 32;
@@ -65,34 +65,31 @@ impl Lsm {
         timing: Arc<Timing>,
         memtable_bytes_max: usize,
     ) -> Result<Lsm> {
-        let before = match Current::read(&*storage, &dir)? {
+        let current = match Current::read(&*storage, &dir)? {
             Some(current) => current,
-            None => Current { identity: storage.unique_number()?, next_number: 1, log: 0, runs: Vec::new() },
+            None => {
+                let current = Current { identity: storage.unique_number()?, next_number: 2, log: 1, runs: Vec::new() };
+                let log = log_path(&dir, current.log);
+                if storage.exists(&log)? {
+                    // A crash left it before the device was there.
+                    storage.remove(&log)?;
+                }
+                PairLog::create(&*storage, log)?;
+                current.write(&*storage, &dir)?;
+                current
+            }
         };
-        let is_new = before.log == 0;
-        if !is_new {
-            before.remove_others(&*storage, &dir)?;
-        }
-        let (memtable, mut memtable_bytes) = (Memtable::new(), 0);
-        let runs = before.runs.iter().map(|run| Run::open(&*storage, &run_path(&dir, *run), *run));
+        current.remove_others(&*storage, &dir)?;
+        let runs = current.runs.iter().map(|run| Run::open(&*storage, &run_path(&dir, *run), *run));
         let runs = runs.collect::<Result<Vec<_>>>()?;
-        let mut memtable = memtable;
-        if !is_new {
-            let file = storage.open_read(&log_path(&dir, before.log), Access::Buffered)?;
-            PairLog::replay(&*file, &mut |key, value| {
-                memtable_bytes += key.len() + value.map_or(0, <[u8]>::len);
-                memtable.insert(key.into(), value.map(Arc::from));
-            })?;
-        }
-        // Every open begins a log of its own: what the one before has behind its last whole record is never read again.
-        let log = before.next_number;
-        let path = log_path(&dir, log);
-        if storage.exists(&path)? {
-            storage.remove(&path)?;
-        }
+        let (mut memtable, mut memtable_bytes) = (Memtable::new(), 0);
+        let log = PairLog::reopen(&*storage, &log_path(&dir, current.log), &mut |key, value| {
+            memtable_bytes += key.len() + value.map_or(0, <[u8]>::len);
+            memtable.insert(key.into(), value.map(Arc::from));
+        })?;
         let mut lsm = Lsm {
-            log: PairLog::create(&*storage, path)?,
-            current: before,
+            log,
+            current,
             storage,
             dir,
             timing,
@@ -102,8 +99,6 @@ impl Lsm {
             runs,
             used_bytes: 0,
         };
-        lsm.current.next_number += 1;
-        lsm.write_memtable(log)?;
         let mut used = 0;
         lsm.visit(&mut |_, bytes| used += bytes);
         lsm.used_bytes = used;
@@ -154,8 +149,16 @@ impl Lsm {
         }
     }
 
-    /// Stores a value, or deletes one.
+    /// Stores a value, or deletes one. Nothing is changed if there is no room.
     pub fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if self.memtable_bytes >= self.memtable_bytes_max {
+            self.write_memtable()?;
+            match self.merge() {
+                // It is tried again after the next run.
+                Ok(()) | Err(Error::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let before = self.value_bytes_of(key).unwrap_or_default();
         let written = self.log.append(key, value)?;
         self.timing.write(written);
@@ -163,44 +166,70 @@ impl Lsm {
         self.memtable.insert(key.into(), value.map(Arc::from));
         self.memtable_bytes += key.len() + bytes;
         self.used_bytes = self.used_bytes - before + bytes as u64;
-        if self.memtable_bytes >= self.memtable_bytes_max {
-            let log = self.new_number();
-            let path = log_path(&self.dir, log);
-            self.log = PairLog::create(&*self.storage, path)?;
-            self.write_memtable(log)?;
-            self.merge()?;
-        }
         Ok(())
     }
 
-    fn new_number(&mut self) -> u64 {
-        self.current.next_number += 1;
-        self.current.next_number - 1
-    }
-
-    /// Writes the map in memory into a run; `log`, which is empty, replaces the log of it.
-    fn write_memtable(&mut self, log: u64) -> Result<()> {
-        if !self.memtable.is_empty() {
-            let number = self.new_number();
-            // After an error its pairs are still read from there.
-            let pairs = self.memtable.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
-            let path = run_path(&self.dir, number);
-            let run = Run::write(&*self.storage, &path, number, &self.timing, pairs)?;
-            self.runs.push(run);
-            self.memtable.clear();
-        }
+    /// Writes the map in memory into a run, and begins a new log. Without room, the map and its log stay.
+    fn write_memtable(&mut self) -> Result<()> {
+        let pairs = self.memtable.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
+        let run = self.write_run(pairs)?;
+        let kept = self.runs.len();
+        self.replace(kept, Some(run), true)?;
+        self.memtable.clear();
         self.memtable_bytes = 0;
-        let former = std::mem::replace(&mut self.current.log, log);
-        self.put_in_force()?;
-        match former {
-            0 => Ok(()),
-            former => self.storage.remove(&log_path(&self.dir, former)),
-        }
+        Ok(())
     }
 
-    fn put_in_force(&mut self) -> Result<()> {
-        self.current.runs = self.runs.iter().map(|run| run.number).collect();
-        self.current.write(&*self.storage, &self.dir)
+    /// Writes a run under the next number. Nothing is left of it if there is no room.
+    fn write_run(&self, pairs: impl Iterator<Item = Result<(Box<[u8]>, Option<Arc<[u8]>>)>>) -> Result<Run> {
+        let number = self.current.next_number;
+        let path = run_path(&self.dir, number);
+        let written = Run::write(&*self.storage, &path, number, &self.timing, pairs);
+        self.or_remove(written, &[path])
+    }
+
+    /// A result, after removing these files if there was no room.
+    fn or_remove<T>(&self, result: Result<T>, paths: &[PathBuf]) -> Result<T> {
+        if let Err(Error::NoSpace { .. }) = result {
+            for path in paths {
+                if self.storage.exists(path)? {
+                    self.storage.remove(path)?;
+                }
+            }
+        }
+        result
+    }
+
+    /// Puts a new list of runs in force, the first `kept` of the present ones and then `run`, together with a new log if the one so
+    /// far has nothing that is not in it; removes what has no place in it. Nothing is changed if there is no room.
+    fn replace(&mut self, kept: usize, run: Option<Run>, with_new_log: bool) -> Result<()> {
+        let mut next = self.current.clone();
+        next.runs.truncate(kept);
+        let mut made = Vec::new();
+        if let Some(run) = &run {
+            next.runs.push(run.number);
+            made.push(run_path(&self.dir, run.number));
+        }
+        // Also without a run its number is used up.
+        next.next_number += 1;
+        let mut log = None;
+        if with_new_log {
+            next.log = next.next_number;
+            next.next_number += 1;
+            let path = log_path(&self.dir, next.log);
+            made.push(path.clone());
+            log = Some(self.or_remove(PairLog::create(&*self.storage, path), &made)?);
+        }
+        self.or_remove(next.write(&*self.storage, &self.dir), &made)?;
+        let former = std::mem::replace(&mut self.current, next);
+        let gone = self.runs.split_off(kept);
+        self.runs.extend(run);
+        let mut gone: Vec<PathBuf> = gone.iter().map(|run| run_path(&self.dir, run.number)).collect();
+        if let Some(log) = log {
+            self.log = log;
+            gone.push(log_path(&self.dir, former.log));
+        }
+        gone.iter().try_for_each(|path| self.storage.remove(path))
     }
 
     /// Merges runs if that is due.
@@ -227,7 +256,7 @@ impl Lsm {
         let written = match newest.is_empty() {
             true => None,
             false => {
-                let (number, timing, mut unpaid) = (self.current.next_number, &self.timing, 0);
+                let (timing, mut unpaid) = (&self.timing, 0);
                 let pairs = newest.into_iter().map(|(key, (run, value))| {
                     unpaid += value.map_or(0, |value| u64::from(value.len));
                     if unpaid >= MERGE_READ_BYTES {
@@ -235,28 +264,20 @@ impl Lsm {
                     }
                     Ok((key.into(), value.map(|value| run.read(value)).transpose()?.map(Arc::from)))
                 });
-                let written = Run::write(&*self.storage, &run_path(&self.dir, number), number, timing, pairs)?;
+                let written = self.write_run(pairs)?;
                 timing.read(unpaid);
                 Some(written)
             }
         };
-        self.current.next_number += 1;
-        // From here on the new run is read.
-        let merged = self.runs.split_off(first);
-        self.runs.extend(written);
-        self.put_in_force()?;
-        merged.iter().try_for_each(|run| self.storage.remove(&run_path(&self.dir, run.number)))
+        self.replace(first, written, false)
     }
 
     /// Removes all pairs, durably.
     pub fn reset(&mut self) -> Result<()> {
-        let removed = std::mem::take(&mut self.runs);
+        self.replace(0, None, true)?;
         self.memtable.clear();
-        self.used_bytes = 0;
-        let log = self.new_number();
-        self.log = PairLog::create(&*self.storage, log_path(&self.dir, log))?;
-        self.write_memtable(log)?;
-        removed.iter().try_for_each(|run| self.storage.remove(&run_path(&self.dir, run.number)))
+        (self.memtable_bytes, self.used_bytes) = (0, 0);
+        Ok(())
     }
 
     /// Visits all keys in order.

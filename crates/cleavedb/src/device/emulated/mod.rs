@@ -2,7 +2,8 @@
 //! machines without such a device, for tests, and for measurements: it takes the time that a device would take.
 //!
 //! What it promises is what a device promises ([`KvDevice`]): a pair is there as a whole or not, survives the process once it is
-//! stored, and loss of power once it is synced. A failure to write or sync its files makes it fail for good, until it is opened again.
+//! stored, and loss of power once it is synced. A failure to write or sync its files makes it fail for good, until it is opened again;
+//! a full file system under it is a full device.
 
 mod parameters;
 mod timing;
@@ -115,11 +116,15 @@ impl EmulatedSsd {
         Ok(value)
     }
 
-    /// The result of a command that changes something.
+    /// The result of a command that changes something. Where its file system has no room, nothing was done, and it is as if the
+    /// device itself were full.
     fn end(&self, result: Result<()>) -> io::Result<()> {
-        result.map_err(|error| {
-            self.failed.lock().get_or_insert_with(|| error.clone());
-            io::Error::other(error.to_string())
+        result.map_err(|error| match error {
+            Error::NoSpace { .. } => io::ErrorKind::StorageFull.into(),
+            error => {
+                self.failed.lock().get_or_insert_with(|| error.clone());
+                io::Error::other(error.to_string())
+            }
         })
     }
 }

@@ -1,10 +1,10 @@
 //! The log of an emulated device: pairs in the order in which they were stored, until they are in a run. Each record is its CRC-32C,
 //! the length of the key (`u16`), that of the value (`u32`; all ones for a delete), then both.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::io::{Access, File, Storage, read_exact_at};
 
 const HEADER_BYTES: usize = 10;
@@ -26,7 +26,24 @@ impl PairLog {
         Ok(PairLog { file: storage.create(&path, Access::Buffered)?, end: 0 })
     }
 
-    /// Appends a record; returns its length.
+    /// Goes on with the log of an earlier opening, after its last whole record: passes on its pairs, and cuts off what follows them.
+    pub fn reopen(storage: &dyn Storage, path: &Path, see: &mut SeePair<'_>) -> Result<PairLog> {
+        let file = storage.open(path)?;
+        let end = PairLog::replay(&*file, see)?;
+        let log = PairLog { file, end };
+        if log.file.len()? > end {
+            log.cut()?;
+        }
+        Ok(log)
+    }
+
+    /// Removes what lies behind the last record. Durably, because a shorter record may come to lie in front of a part of it.
+    fn cut(&self) -> Result<()> {
+        self.file.truncate(self.end)?;
+        self.file.sync()
+    }
+
+    /// Appends a record; returns its length. Nothing is changed if there is no room.
     pub fn append(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<u64> {
         let len = value.map_or(DELETED, |value| value.len() as u32);
         let mut record = vec![0; 4];
@@ -36,13 +53,18 @@ impl PairLog {
         record.extend(value.unwrap_or_default());
         let crc = crc32c::crc32c(&record[4..]);
         record[..4].copy_from_slice(&crc.to_le_bytes());
-        self.file.write_at(&record, self.end)?;
+        if let Err(error) = self.file.write_at(&record, self.end) {
+            if matches!(error, Error::NoSpace { .. }) {
+                self.cut().map_err(|error| error.lasting(self.file.path(), "truncate"))?;
+            }
+            return Err(error);
+        }
         self.end += record.len() as u64;
         Ok(record.len() as u64)
     }
 
-    /// Passes on the records of a log, up to the first one that is not whole: nothing after it was durable.
-    pub fn replay(file: &dyn File, see: &mut SeePair<'_>) -> Result<()> {
+    /// Passes on the records of a log, up to the first one that is not whole: nothing after it was durable. Returns where that is.
+    fn replay(file: &dyn File, see: &mut SeePair<'_>) -> Result<u64> {
         let mut bytes = vec![0; file.len()? as usize];
         read_exact_at(file, &mut bytes, 0)?;
         let mut rest = &bytes[..];
@@ -50,7 +72,7 @@ impl PairLog {
             see(key, value);
             rest = after;
         }
-        Ok(())
+        Ok((bytes.len() - rest.len()) as u64)
     }
 }
 
