@@ -479,7 +479,7 @@ pub struct Dump {
     /// Print values too
     #[arg(long)]
     pub values: bool,
-    /// Maximum number of versions to print
+    /// Maximum number of versions, moved values and keys of saved indexes to print
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
 }

@@ -13,14 +13,14 @@ pub fn run(args: &args::Dump, out: &mut dyn Write) -> Result<()> {
     if args.file.is_dir() {
         return Err(Failure::new(format!("{} is a directory; give one of its files", args.file.display())));
     }
-    let mut versions_left = args.limit.unwrap_or(u64::MAX);
+    let mut left = args.limit.unwrap_or(u64::MAX);
     let mut written = Ok(());
     let dumped = cleavedb::dump(&args.file, &mut |entry| {
-        if entry.version.is_some() {
-            if versions_left == 0 {
+        if entry.version.is_some() || matches!(entry.what, "key" | "moved") {
+            if left == 0 {
                 return false;
             }
-            versions_left -= 1;
+            left -= 1;
         }
         written = print(entry, args.values, out);
         written.is_ok()

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use cleavedb::{
-    BypassStats, DecisionStats, DeviceStats, JobKindStats, SchedulingStats, SettingStats, Stats, Tier, TierStats,
+    BypassStats, DecisionStats, DeviceStats, HashStats, JobKindStats, SchedulingStats, SettingStats, Stats, Tier,
+    TierStats,
 };
 use indicatif::{BinaryBytes, HumanCount};
 
@@ -165,6 +166,27 @@ fn bypass(bypass: &BypassStats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The indexes of hash keyspaces, and the logs that these have for themselves; nothing without such keys.
+fn hashed(hash: &HashStats, out: &mut dyn Write) -> io::Result<()> {
+    if hash.keys + hash.tombstones == 0 {
+        return Ok(());
+    }
+    let keys = counted(hash.keys, "key");
+    let deleted = match hash.tombstones {
+        0 => String::new(),
+        tombstones => format!(" and {}", counted(tombstones, "tombstone")),
+    };
+    let (index, most) = (BinaryBytes(hash.index_bytes as u64), BinaryBytes(hash.index_bytes_max as u64));
+    let each = hash.index_bytes_a_key_percent as f64 / 100.0;
+    writeln!(out, "   hash keyspaces: {keys}{deleted} in {index} of {most} of memory, {each:.1} B a key")?;
+    let (logs, bytes, live) = (counted(hash.logs, "log"), BinaryBytes(hash.log_bytes), BinaryBytes(hash.live_bytes));
+    let (freed, moved) = (counted(hash.logs_freed, "log"), counted(hash.records_moved, "record"));
+    writeln!(out, "   {live} of records live, {logs} of {bytes} behind the front; {freed} freed, {moved} moved")?;
+    let (saves, unsaved) = (counted(hash.saves, "time"), BinaryBytes(hash.unsaved_bytes));
+    writeln!(out, "   indexes saved {saves}, {unsaved} of records since then")?;
+    writeln!(out)
+}
+
 fn words_of(setting: &SettingStats) -> String {
     let (flush, level) = (BinaryBytes(setting.flush_bytes), BinaryBytes(setting.level_base_bytes));
     let SettingStats { merge_runs, compactions, hl0_trigger, .. } = setting;
@@ -202,6 +224,7 @@ fn costs(stats: &Stats, decisions: usize, out: &mut dyn Write) -> io::Result<()>
     tiers(&stats.tiers, out)?;
     scheduling(&stats.scheduling, decisions, out)?;
     bypass(&stats.bypass, out)?;
+    hashed(&stats.hash, out)?;
     let memory = &stats.memory;
     let written = [
         (stats.log_bytes_written, "log"),
@@ -277,14 +300,14 @@ fn job_kinds(jobs: &[JobKindStats], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// "1 file", "2 files", "3 flushes", "4 entries".
+/// "1 file", "2 files", "3 flushes", "4 entries", "5 keys".
 fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     let noun = match noun.strip_suffix('y') {
         _ if count == 1 => noun.to_owned(),
-        Some(stem) => format!("{stem}ies"),
-        None if noun.ends_with("sh") => format!("{noun}es"),
-        None => format!("{noun}s"),
+        Some(stem) if !stem.ends_with('e') => format!("{stem}ies"),
+        _ if noun.ends_with("sh") => format!("{noun}es"),
+        _ => format!("{noun}s"),
     };
     format!("{} {noun}", HumanCount(count))
 }

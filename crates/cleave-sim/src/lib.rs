@@ -22,9 +22,11 @@ pub mod recovery;
 pub mod crasher;
 pub mod plan;
 pub mod slow_spell;
+pub mod report;
 pub mod simulation;
 pub mod session;
 
 pub use failure::Failure;
 pub use plan::{Backend, Plan};
-pub use simulation::{Report, SeedFailure, run};
+pub use report::Report;
+pub use simulation::{SeedFailure, run};

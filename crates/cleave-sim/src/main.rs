@@ -113,25 +113,7 @@ impl Tally {
     fn add(&mut self, arguments: &Arguments, plan: &Plan, result: Result<Report, SeedFailure>) {
         self.seeds += 1;
         match result {
-            Ok(report) => {
-                self.total.operations += report.operations;
-                self.total.epochs += report.epochs;
-                self.total.crashes += report.crashes;
-                self.total.power_losses += report.power_losses;
-                self.total.crashes_in_recovery += report.crashes_in_recovery;
-                self.total.faulty_epochs += report.faulty_epochs;
-                self.total.vanished += report.vanished;
-                self.total.opened_without += report.opened_without;
-                self.total.slow_spells += report.slow_spells;
-                self.total.logs_on_device += report.logs_on_device;
-                self.total.compactions += report.compactions;
-                self.total.compaction_subtasks += report.compaction_subtasks;
-                self.total.value_gcs += report.value_gcs;
-                self.total.value_gcs_beside += report.value_gcs_beside;
-                self.total.compressed_bytes += report.compressed_bytes;
-                self.total.runs += report.runs;
-                self.total.run_subtasks += report.run_subtasks;
-            }
+            Ok(report) => self.total.add(&report),
             Err(failure) => {
                 self.failed += 1;
                 println!("{failure}\n  plan: {}", plan.describe());
@@ -141,32 +123,7 @@ impl Tally {
     }
 
     fn print(&self, seconds: f64) {
-        let total = &self.total;
-        println!(
-            "{} seeds, {} failed; {} operations, {} opens, {} process crashes, {} power losses ({} crashes during \
-             recovery), {} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow \
-             spell; {} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs ({} beside \
-             others) that compressed {} B of values, {} runs written with {} additional subtasks; {seconds:.1} s",
-            self.seeds,
-            self.failed,
-            total.operations,
-            total.epochs,
-            total.crashes,
-            total.power_losses,
-            total.crashes_in_recovery,
-            total.faulty_epochs,
-            total.vanished,
-            total.opened_without,
-            total.slow_spells,
-            total.logs_on_device,
-            total.compactions,
-            total.compaction_subtasks,
-            total.value_gcs,
-            total.value_gcs_beside,
-            total.compressed_bytes,
-            total.runs,
-            total.run_subtasks
-        );
+        println!("{} seeds, {} failed; {}; {seconds:.1} s", self.seeds, self.failed, self.total);
     }
 }
 

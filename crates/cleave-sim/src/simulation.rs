@@ -23,53 +23,13 @@ use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, oper
 use crate::order;
 use crate::plan::{DEVICE, FAST, Plan};
 use crate::recovery::{Expected, Order};
+use crate::report::Report;
 use crate::rng::Rng;
 use crate::workload::Workload;
 use crate::world::{Tolerance, World};
 
 /// Directory of the database on the simulated disk.
 pub const HOME: &str = "/db";
-
-/// Totals of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Operations applied.
-    pub operations: u64,
-    /// Opens of the database.
-    pub epochs: u64,
-    /// Process crashes.
-    pub crashes: u64,
-    /// Power losses.
-    pub power_losses: u64,
-    /// Crashes during recovery.
-    pub crashes_in_recovery: u64,
-    /// Epochs with disk faults.
-    pub faulty_epochs: u64,
-    /// Epochs in which the disk of one directory vanished, and those opened while it was still gone.
-    pub vanished: u64,
-    /// See `vanished`.
-    pub opened_without: u64,
-    /// Epochs in which one disk was far slower for a while.
-    pub slow_spells: u64,
-    /// Logs that were born on a KV device.
-    pub logs_on_device: u64,
-    /// Compactions that ran before the database was closed or crashed.
-    pub compactions: u64,
-    /// Their subtasks, not counting the first of each.
-    pub compaction_subtasks: u64,
-    /// Value GC jobs.
-    pub value_gcs: u64,
-    /// Of these, those that began while another was running.
-    pub value_gcs_beside: u64,
-    /// Bytes of values that these jobs compressed.
-    pub compressed_bytes: u64,
-    /// Runs written by seals and index merges.
-    pub runs: u64,
-    /// Their subtasks, not counting the first of each.
-    pub run_subtasks: u64,
-    /// Hash of every scheduling decision; equal runs have equal digests.
-    pub digest: u64,
-}
 
 /// A run that found a bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -349,6 +309,11 @@ impl Simulation {
         progress.report.value_gcs_beside += stats.value_gcs_beside;
         progress.report.compressed_bytes += stats.values_compressed_from;
         progress.report.runs += stats.seals + stats.index_merges;
+        progress.report.bucket_rewrites += stats.deltas.rewrites;
+        progress.report.folds += stats.deltas.folds;
+        progress.report.index_saves += stats.hash.saves;
+        progress.report.indexed_logs_freed += stats.hash.logs_freed;
+        progress.report.indexed_records_moved += stats.hash.records_moved;
         progress.report.run_subtasks += stats.run_subtasks.saturating_sub(stats.seals + stats.index_merges);
     }
 

@@ -1,7 +1,7 @@
 //! A few seeds of the simulation in every test run (`CLEAVE_SEEDS` for more), a check that a seed determines its run, and
 //! the planted bug that the seeds must catch.
 
-use cleave_sim::{Backend, Plan, run};
+use cleave_sim::{Backend, Plan, Report, run};
 use cleavedb::testing::Canary;
 
 fn seeds(default: u64) -> u64 {
@@ -9,23 +9,22 @@ fn seeds(default: u64) -> u64 {
 }
 
 fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
-    let (mut compaction_subtasks, mut run_subtasks, mut compressed, mut on_device, mut beside) = (0, 0, 0, 0, 0);
+    let mut total = Report::default();
     for seed in seeds {
         match run(&Plan::new(seed, 300, backend)) {
-            Ok(report) => {
-                compaction_subtasks += report.compaction_subtasks;
-                run_subtasks += report.run_subtasks;
-                compressed += report.compressed_bytes;
-                on_device += report.logs_on_device;
-                beside += report.value_gcs_beside;
-            }
+            Ok(report) => total.add(&report),
             Err(failure) => panic!("{failure}"),
         }
     }
-    assert!(compaction_subtasks > 0 && run_subtasks > 0, "some jobs were split into subtasks");
-    assert!(on_device > 0, "some logs were born on a KV device");
-    assert!(beside > 0, "some collections ran beside others");
-    assert!(compressed > 0, "some moved values were compressed");
+    assert!(total.compaction_subtasks > 0 && total.run_subtasks > 0, "some jobs were split into subtasks");
+    assert!(total.logs_on_device > 0, "some logs were born on a KV device");
+    assert!(total.value_gcs_beside > 0, "some collections ran beside others");
+    assert!(total.compressed_bytes > 0, "some moved values were compressed");
+    assert!(total.bucket_rewrites > 0 && total.folds > 0, "some buckets were rewritten, and operands folded");
+    assert!(
+        total.index_saves > 0 && total.indexed_logs_freed > 0,
+        "indexes of hash keyspaces were saved, and logs freed"
+    );
 }
 
 #[test]

@@ -261,11 +261,21 @@ fn a_hash_keyspace_is_read_written_exported_and_refuses_ordered_scans() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("needs an ordered keyspace"));
     run(&["compact", &db]);
     run(&["check", &db]);
+    let stats = run(&["stats", &db]);
+    assert!(stats.contains("hash keyspaces: 1 key") && stats.contains(" B a key"), "{stats}");
     let file = dir.path().join("records.jsonl").display().to_string();
     run(&["export", &db, &file, "-k", "sessions"]);
     run(&["keyspaces", &db, "create", "copy", "--kind", "hash"]);
     run(&["import", &db, &file, "-k", "copy"]);
     assert_eq!(run(&["get", &db, "two", "-k", "copy"]), "2\n");
+    // So much is written that the indexes are saved when the database is closed.
+    let long = dir.path().join("long.jsonl").display().to_string();
+    let line = |key| format!("{{\"key\":\"{key}\",\"value\":\"{}\"}}\n", "x".repeat(2 << 20));
+    std::fs::write(&long, ["three", "four", "five"].map(line).concat()).unwrap();
+    run(&["import", &db, &long, "-k", "sessions"]);
+    let index = files(&db, ".index").remove(0).display().to_string();
+    let keys = |flags: &[&str]| run(&[&["dump", &index], flags].concat()).matches("  key  ").count();
+    assert_eq!((keys(&[]), keys(&["--limit", "3"])), (5, 3));
     let wrong = cleave(&["keyspaces", &db, "create", "more", "--kind", "hash", "--deltas", "buckets"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
