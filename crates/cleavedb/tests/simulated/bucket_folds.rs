@@ -68,7 +68,7 @@ fn a_fold_racing_a_write_is_refused_and_after_two_refusals_the_key_is_folded_in_
 }
 
 #[test]
-fn a_fold_racing_a_put_loses_against_it() {
+fn a_fold_racing_a_put_or_an_ingest_loses_against_it() {
     in_world(1, || {
         let disk = SimDisk::new();
         let mut tuning = calm();
@@ -76,11 +76,13 @@ fn a_fold_racing_a_put_loses_against_it() {
         tuning.cache_bytes = 0;
         let db = open_with(&disk, options(), tuning).unwrap();
         let lists = in_buckets(&db, "chain");
-        let change: [&dyn Fn(&str); 3] =
-            [&|key| lists.put(key, "put").unwrap(), &|key| lists.delete(key).unwrap(), &|key| {
-                lists.delete_range(key..=key).unwrap()
-            }];
-        let keys = ["a", "b", "c", "d"];
+        let change: [&dyn Fn(&str); 4] = [
+            &|key| assert_eq!(lists.ingest([(key, "ingested")]).unwrap(), 1),
+            &|key| lists.put(key, "put").unwrap(),
+            &|key| lists.delete(key).unwrap(),
+            &|key| lists.delete_range(key..=key).unwrap(),
+        ];
+        let keys = ["a", "b", "c", "d", "e"];
         keys.iter().for_each(|key| lists.put(key, "base").unwrap());
         let merge = || keys.iter().for_each(|key| lists.merge(key, "x".repeat(200)).unwrap());
         flushed(&db, &[&|| (), &merge, &|| ()]);
@@ -88,13 +90,13 @@ fn a_fold_racing_a_put_loses_against_it() {
         flushed(&db, &[&merge]);
         // The fold has read the values by then, and is not committed yet.
         sleep(Duration::from_millis(40));
-        keys.iter().zip(change).for_each(|(key, change)| change(key));
         disk.set_latency(Path::new("/db"), Duration::ZERO);
+        keys.iter().zip(change).for_each(|(key, change)| change(key));
         db.wait_for_background().unwrap();
         let stats = db.stats().deltas;
-        assert_eq!((stats.folds, stats.folds_refused), (1, 3), "{stats:?}");
-        let expected =
-            [Some("put".to_owned()), None, None, Some(["base", &"x".repeat(200), &"x".repeat(200)].join("+"))];
+        assert_eq!((stats.folds, stats.folds_refused), (1, 4), "{stats:?}");
+        let folded = ["base", &"x".repeat(200), &"x".repeat(200)].join("+");
+        let expected = [Some("ingested".to_owned()), Some("put".to_owned()), None, None, Some(folded)];
         for _ in 0..2 {
             assert_eq!(keys.map(|key| text(&lists, key)), expected);
             db.compact_range(&lists, ..).unwrap();

@@ -340,3 +340,36 @@ fn a_check_finds_saved_indexes_that_are_whole_but_do_not_agree_with_the_logs() {
         assert!(!found.is_empty() && found.iter().all(|problem| problem.path == path), "{found:?}");
     });
 }
+
+/// The index says which bytes of which log are the record, so no other file is asked. Values that were read are cached by their place.
+#[test]
+fn a_hit_is_one_read_and_a_miss_is_none() {
+    for backend in [LogBackend::Ring, LogBackend::Plain] {
+        let disk = SimDisk::new();
+        let db = open(&disk, backend, Spread::Even);
+        let keyspace = hashed(&db);
+        let key = |number: usize| format!("key{number:04}");
+        // Some are replaced, so that collection moves others.
+        for number in (0..300).chain(100..200).chain(100..200) {
+            keyspace.put(key(number), value(&key(number), 400)).unwrap();
+        }
+        (250..300).for_each(|number| keyspace.delete(key(number)).unwrap());
+        db.wait_for_background().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&disk, backend, Spread::Even);
+        let keyspace = hashed(&db);
+        let reads = |number| {
+            let before = disk.reads();
+            let found = keyspace.get(key(number)).unwrap();
+            assert_eq!(found.is_some(), number < 250);
+            (found.map(|found| assert_eq!(&*found, value(&key(number), 400))), disk.reads() - before).1
+        };
+        // The newest log is in memory until it is written, also after an open.
+        let first: Vec<u64> = (0..250).map(reads).collect();
+        assert!(first.iter().all(|reads| *reads <= 1) && first.iter().sum::<u64>() > 150, "{first:?}");
+        assert!((250..350).all(|number| reads(number) == 0));
+        reads(7);
+        assert_eq!(reads(7), 0, "it is cached");
+    }
+}
