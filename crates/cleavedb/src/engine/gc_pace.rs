@@ -21,7 +21,7 @@ const SHARE_MIN: f64 = 0.05;
 const IDLE_AFTER: Duration = Duration::from_millis(50);
 /// Writers that waited for their pace are taken to wait for value GC for this long, and readers to read on.
 const WAITS_FOR: Duration = Duration::from_secs(1);
-/// The smallest share while writers wait and others read.
+/// The smallest share while writers wait and others read; the share of other work that yields to reads.
 const SHARE_BESIDE_READS: f64 = 0.5;
 /// Time constant of the moving average of the rate of writes, in seconds.
 const RATE_MEMORY_S: f64 = 1.0;
@@ -87,8 +87,7 @@ impl GcPace {
         if self.is_at_rest(now, totals) {
             return 1.0;
         }
-        let lately = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR);
-        let least = match (lately(self.waited_at), lately(self.read_at)) {
+        let least = match (is_lately(self.waited_at, now), is_lately(self.read_at, now)) {
             (true, false) => return 1.0,
             (true, true) => SHARE_BESIDE_READS,
             (false, _) => SHARE_MIN,
@@ -102,6 +101,18 @@ impl GcPace {
         }
         share(debt, self.write_rate).max(least)
     }
+
+    /// Measures the activity of users and returns the share of the time that work takes which yields to reads.
+    pub fn share_beside_reads(&mut self, now: Duration, totals: UserTotals) -> f64 {
+        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) {
+            true => SHARE_BESIDE_READS,
+            false => 1.0,
+        }
+    }
+}
+
+fn is_lately(at: Option<Duration>, now: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR)
 }
 
 /// The share for users that write `write_rate` bytes per second.

@@ -43,7 +43,7 @@ pub fn copy_file(
     (target, access): (Arc<dyn File>, Access),
     parts: &[Range<u64>],
     (piece_bytes, alone): (usize, bool),
-    done: impl Fn(u64),
+    mut done: impl FnMut(u64),
 ) -> Result<Duration> {
     assert!(piece_bytes.is_multiple_of(BLOCK_IO_BYTES) && piece_bytes > 0, "pieces are whole blocks");
     let pieces_of = |part: &Range<u64>| {

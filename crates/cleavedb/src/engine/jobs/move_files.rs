@@ -4,6 +4,8 @@
 //!
 //! The copy is synced before the edit that makes it the file; the old one is removed after its last reader. A crash before
 //! the edit leaves a copy, and one after it the old file, that the next open removes (decision record 046).
+//!
+//! A job that makes no room which somebody may wait for yields to reads: it copies on one thread, half of the time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,6 +25,7 @@ use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::roll_back::rollback_due;
+use crate::engine::jobs::throttle::Throttle;
 use crate::engine::shortages::Need;
 use crate::engine::tuning::tiers::{FastFill, FastLog, to_demote};
 use crate::engine::view::{Sources, View, records_of};
@@ -411,8 +414,11 @@ impl MoveFiles {
         let view = core.published.view();
         let mut copied = Vec::new();
         let held = core.memory.jobs.hold(2 * core.settings.tuning.write_bytes);
+        let yields = self.purpose != Purpose::Demote;
         for file in &self.files {
-            core.copy_file(file, self.moved(file.key))?;
+            let yields = yields && core.share_beside_reads() < 1.0;
+            let throttle = yields.then(|| Throttle::beside_reads(core));
+            core.copy_file(file, self.moved(file.key), throttle)?;
             copied.push(core.arrive(&view, self.moved(file.key))?);
         }
         drop(held);
@@ -468,27 +474,26 @@ impl MoveFiles {
 
 impl Core {
     /// Copies a file into another directory, and syncs the copy.
-    fn copy_file(&self, from: &MovedFile, to: FileKey) -> Result<()> {
+    fn copy_file(&self, from: &MovedFile, to: FileKey, mut throttle: Option<Throttle<'_>>) -> Result<()> {
         let (path, target) = (self.dirs.path(from.key), self.dirs.path(to));
         let access = self.readers.access_in(to.dir);
         let open = |access| self.with_descriptors(|| self.storage.open_read(&path, access));
         // Read once, and not soon again.
         let source = open(Access::Direct).or_else(|_| open(Access::Buffered))?;
         let copy = self.with_descriptors(|| self.create_copy(&target, access))?;
+        let alone = throttle.is_some() || self.background_io.rate().is_some();
         let progress = |bytes| {
             self.pacer.moves.steps_done.fetch_add(bytes, Ordering::Relaxed);
             // Read and written.
-            self.limit_io(2 * bytes);
+            let waited = self.limit_io(2 * bytes);
+            if let Some(throttle) = &mut throttle {
+                throttle.note_waited(waited);
+                throttle.pause();
+            }
         };
         let piece_bytes = self.settings.tuning.write_bytes.next_multiple_of(BLOCK_IO_BYTES);
         // A source that cannot be read is left where it is, and nothing else.
-        let helped = copy_file(
-            source,
-            (copy.clone(), access),
-            &from.parts,
-            (piece_bytes, self.background_io.rate().is_some()),
-            progress,
-        )?;
+        let helped = copy_file(source, (copy.clone(), access), &from.parts, (piece_bytes, alone), progress)?;
         note_cpu_of_helper(helped);
         self.guarded(copy.sync())
     }

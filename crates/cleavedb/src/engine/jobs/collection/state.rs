@@ -10,7 +10,7 @@ use crate::engine::current_survey::RunningCollection;
 use crate::engine::jobs::collection::Purpose;
 use crate::engine::jobs::collection::outputs::Outputs;
 use crate::engine::jobs::collection::staged::StagedRecords;
-use crate::engine::jobs::collection::throttle::Throttle;
+use crate::engine::jobs::throttle::Throttle;
 use crate::engine::referrers::{Referrer, referrers_of};
 use crate::engine::shortages::Need;
 use crate::engine::snapshots::JobHorizon;

@@ -1,24 +1,24 @@
-//! Spreads the work of value GC over time: after each few milliseconds of work, a collection pauses as the pace of value
-//! GC requires ([`GcPace`](crate::engine::gc_pace::GcPace)).
+//! Spreads the work of a job over time: after each few milliseconds of work it pauses, as the pace of value GC requires
+//! ([`GcPace`](crate::engine::gc_pace::GcPace)), or so that users who read get a half of the time.
 
 use std::time::Duration;
 
 use crate::engine::core::Core;
 use crate::sched::clock::now;
 
-/// A collection works at least this long between two pauses.
+/// A job works at least this long between two pauses.
 const WORK_MIN: Duration = Duration::from_millis(1);
 /// Shorter pauses are left to the next one.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
-/// A collection pauses no longer than this in all: until it ends it keeps a view, and memory to sort.
+/// A job pauses no longer than this in all: until it ends it keeps a view, and a collection memory to sort.
 const PAUSED_MAX: Duration = Duration::from_secs(20);
 /// The share is determined anew after this much of a pause.
 const REVIEW_EACH: Duration = Duration::from_millis(10);
 
-/// The pauses of a collection.
-pub(crate) struct Throttle<'a> {
-    /// `None` if it never pauses.
-    core: Option<&'a Core>,
+/// The pauses of a job.
+pub(super) struct Throttle<'a> {
+    /// The share of the time that it works; `None` if it never pauses.
+    pace: Option<(&'a Core, fn(&Core) -> f64)>,
     /// When the last pause ended.
     since: Duration,
     paused: Duration,
@@ -27,12 +27,17 @@ pub(crate) struct Throttle<'a> {
 impl<'a> Throttle<'a> {
     /// Pauses as the pace of value GC requires.
     pub fn of_gc(core: &'a Core) -> Throttle<'a> {
-        Throttle { core: Some(core), since: now(), paused: Duration::ZERO }
+        Throttle { pace: Some((core, Core::gc_share)), since: now(), paused: Duration::ZERO }
+    }
+
+    /// Yields to users who read.
+    pub fn beside_reads(core: &'a Core) -> Throttle<'a> {
+        Throttle { pace: Some((core, Core::share_beside_reads)), since: now(), paused: Duration::ZERO }
     }
 
     /// Never pauses.
     pub fn none() -> Throttle<'a> {
-        Throttle { core: None, since: Duration::ZERO, paused: Duration::ZERO }
+        Throttle { pace: None, since: Duration::ZERO, paused: Duration::ZERO }
     }
 
     /// The time spent in pauses.
@@ -40,7 +45,7 @@ impl<'a> Throttle<'a> {
         self.paused
     }
 
-    /// The collection has waited for something else, which counts as a pause.
+    /// The job has waited for something else, which counts as a pause.
     pub fn note_waited(&mut self, waited: Duration) {
         self.since += waited;
         self.paused += waited;
@@ -48,7 +53,7 @@ impl<'a> Throttle<'a> {
 
     /// Pauses, if it is time to.
     pub fn pause(&mut self) {
-        let Some(core) = self.core else { return };
+        let Some((core, share)) = self.pace else { return };
         let begun = now();
         let worked = begun.saturating_sub(self.since);
         if worked < WORK_MIN || self.paused >= PAUSED_MAX {
@@ -56,7 +61,7 @@ impl<'a> Throttle<'a> {
         }
         let mut ends = begun;
         loop {
-            let until = begun + worked.mul_f64(1.0 / core.gc_share() - 1.0);
+            let until = begun + worked.mul_f64(1.0 / share(core) - 1.0);
             let left = until.saturating_sub(ends);
             if left < PAUSE_MIN {
                 break;
@@ -84,6 +89,11 @@ impl Core {
         }
         let debt = self.garbage_debt(&self.published.view().values);
         self.work.space.gc_pace.lock().share(now(), self.user_totals(), debt)
+    }
+
+    /// The share of the time that a job works which leaves the other half to users who read.
+    pub fn share_beside_reads(&self) -> f64 {
+        self.work.space.gc_pace.lock().share_beside_reads(now(), self.user_totals())
     }
 }
 

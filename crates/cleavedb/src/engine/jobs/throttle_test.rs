@@ -22,7 +22,10 @@ fn open() -> Db {
 
 /// Works for 100 ms in steps of one; returns the time spent in pauses.
 fn work(db: &Db) -> Duration {
-    let mut throttle = Throttle::of_gc(&db.inner.core);
+    work_with(Throttle::of_gc(&db.inner.core))
+}
+
+fn work_with(mut throttle: Throttle<'_>) -> Duration {
     for _ in 0..100 {
         sleep(Duration::from_millis(1));
         throttle.pause();
@@ -61,6 +64,22 @@ fn value_gc_pauses_while_users_read_and_not_while_they_are_idle() {
         sleep(Duration::from_millis(100));
         let paused = work(&db);
         assert!(paused < Duration::from_millis(100), "{paused:?}");
+    });
+}
+
+#[test]
+fn a_job_that_yields_to_reads_leaves_them_half_of_the_time() {
+    in_world(4, || {
+        let db = open();
+        while_reading(&db, || {
+            let paused = work_with(Throttle::beside_reads(&db.inner.core));
+            assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+        });
+        sleep(Duration::from_millis(1100));
+        // Nobody has read for a second, and writers do not count.
+        db.put("other", "value").unwrap();
+        let paused = work_with(Throttle::beside_reads(&db.inner.core));
+        assert!(paused < Duration::from_millis(5), "{paused:?}");
     });
 }
 
