@@ -161,6 +161,43 @@ fn an_eager_rollback_begins_with_the_end_of_the_redirect_and_a_lazy_one_when_wri
 }
 
 #[test]
+fn a_rollback_yields_to_reads() {
+    let takes = |reads: bool| {
+        in_world(4, move || {
+            let disk = slow_disk();
+            let mut tuning = little_room();
+            // A log is copied in many pieces, each of which takes as long as the others.
+            (tuning.write_bytes, tuning.stats_interval) = (4096, Some(Duration::from_millis(50)));
+            let db = open_with(&disk, options(&disk, Rollback::Eager), tuning).unwrap();
+            press(&db);
+            db.put("key", "value").unwrap();
+            let (mut begun, mut number) = (None, 0);
+            loop {
+                if reads {
+                    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+                }
+                // Others write, slowly, so that the redirect ends, but never so that the store would be idle.
+                if number % 10 == 0 {
+                    db.put(format!("{number:05}"), value("slow", 300)).unwrap();
+                }
+                testing::sleep(Duration::from_millis(2));
+                number += 1;
+                let bypass = db.stats().bypass;
+                if begun.is_none() && !bypass.redirects {
+                    begun = Some(number);
+                }
+                if bypass.bytes_rolled_back > 0 {
+                    return (number - begun.unwrap(), bypass.bytes_rolled_back);
+                }
+                assert!(number < 20_000, "{bypass:?}");
+            }
+        })
+    };
+    let ((alone, moved), (beside_reads, moved_too)) = (takes(false), takes(true));
+    assert!(beside_reads > alone * 3 / 2, "{alone} steps for {moved} B, {beside_reads} for {moved_too} B beside reads");
+}
+
+#[test]
 fn a_restart_finds_what_lies_on_the_device_and_refuses_to_open_without_it() {
     for (seed, backend) in BACKENDS.into_iter().enumerate() {
         in_world(seed as u64, move || {
