@@ -1,5 +1,6 @@
 //! Writes chunks of logs with large direct writes, several in flight, on threads of its own. Writes complete in any
-//! order; the written offset of a log only advances in order.
+//! order; the written offset of a log only advances in order. Chunks that wait because the disk is busy are written together,
+//! since many disks take large writes far faster than small ones.
 //!
 //! Called by the log writer (submit), by `sync` (wait), and by writers that are faster than the disk (which wait for
 //! buffers or ring space).
@@ -14,6 +15,9 @@ use crate::io::aligned::AlignedBuffer;
 use crate::sched::clock::now;
 use crate::sched::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::thread::{JoinHandle, try_spawn};
+
+/// Chunks are written together up to this many bytes.
+const TOGETHER_BYTES: usize = 1 << 20;
 
 /// A part of a log that is to be written to the file.
 pub struct Chunk {
@@ -162,21 +166,25 @@ impl Shared {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {
-            match state.queue.pop_front() {
-                Some((ticket, chunk)) => {
+            let taken = state.take_adjacent();
+            match taken.first() {
+                Some((_, first)) => {
                     drop(state);
                     let write = || {
-                        let file = chunk.log.file();
-                        file.write_at(&chunk.buffer[..chunk.len], chunk.offset)?;
-                        file.write_back(chunk.offset, chunk.len as u64);
+                        let file = first.log.file();
+                        let parts: Vec<&[u8]> = taken.iter().map(|(_, chunk)| &chunk.buffer[..chunk.len]).collect();
+                        file.write_parts(&parts, first.offset)?;
+                        file.write_back(first.offset, parts.iter().map(|part| part.len() as u64).sum());
                         Ok(())
                     };
                     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_| {
-                        let cause = format!("writing {} panicked", chunk.log.path().display());
+                        let cause = format!("writing {} panicked", first.log.path().display());
                         Err(Error::Poisoned { cause })
                     });
                     state = self.state.lock();
-                    state.finish(ticket, chunk, result);
+                    for (ticket, chunk) in taken {
+                        state.finish(ticket, chunk, result.clone());
+                    }
                     self.done.notify_all();
                 }
                 None if state.stop => return,
@@ -187,6 +195,19 @@ impl Shared {
 }
 
 impl ChunkState {
+    /// Takes the first chunk of the queue, and those behind it that follow it in its log.
+    fn take_adjacent(&mut self) -> Vec<(Ticket, Chunk)> {
+        let (mut end, mut bytes) = (None, 0);
+        let adjacent = self.queue.iter().take_while(|(_, chunk)| {
+            let follows = end.is_none_or(|(log, offset)| (log, offset) == (chunk.log.id(), chunk.offset));
+            end = Some((chunk.log.id(), chunk.offset + chunk.len as u64));
+            bytes += chunk.len;
+            follows && (bytes <= TOGETHER_BYTES || bytes == chunk.len)
+        });
+        let count = adjacent.count();
+        self.queue.drain(..count).collect()
+    }
+
     fn check_failed(&self) -> Result<()> {
         match &self.failed {
             Some(error) => Err(error.clone()),

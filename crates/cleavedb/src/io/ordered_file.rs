@@ -167,6 +167,10 @@ impl File for OrderedFile {
         self.file.write_at(bytes, offset)
     }
 
+    fn write_parts(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.file.write_parts(parts, offset)
+    }
+
     fn sync(&self) -> Result<()> {
         self.file.sync()
     }

@@ -24,7 +24,7 @@ use super::aligned::assert_aligned;
 use super::busy_poll::{self, read_cached};
 use super::storage::{Access, File};
 #[cfg(not(feature = "portable"))]
-use super::system_calls::start_write_back;
+use super::system_calls::{start_write_back, write_parts};
 use super::system_calls::{preallocate, read_fully};
 use crate::base::{Error, Result};
 
@@ -110,6 +110,19 @@ impl File for OsFile {
         }
         let file = self.direct.as_ref().unwrap_or(&self.file);
         self.wrap("write", file.write_all_at(bytes, offset))
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn write_parts(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        if self.access == Access::Direct {
+            let mut at = offset;
+            for part in parts {
+                assert_aligned(part, at);
+                at += part.len() as u64;
+            }
+        }
+        let file = self.direct.as_ref().unwrap_or(&self.file);
+        self.wrap("write", write_parts(file, parts, offset))
     }
 
     #[cfg(not(feature = "portable"))]

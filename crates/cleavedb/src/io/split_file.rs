@@ -54,6 +54,10 @@ impl File for SplitFile {
         self.writes.write_at(bytes, offset)
     }
 
+    fn write_parts(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.writes.write_parts(parts, offset)
+    }
+
     fn write_back(&self, offset: u64, len: u64) {
         self.writes.write_back(offset, len);
     }

@@ -232,6 +232,15 @@ pub trait File: Send + Sync {
     fn read_ahead(&self, _offset: u64, _len: u64) {}
     /// Writes all of `bytes` at `offset`, growing the file if needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Writes parts one behind the other from `offset` on, by one request where the system can do that.
+    fn write_parts(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.write_at(part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
     /// Says that these bytes, just written, will not change, so that the system starts to write them to storage instead of
     /// leaving all of them to the sync. They stay in the page cache. A hint.
     fn write_back(&self, _offset: u64, _len: u64) {}

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::io;
+#[cfg(not(feature = "portable"))]
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 
 #[cfg(not(feature = "portable"))]
@@ -24,6 +26,25 @@ pub(super) fn read_fully(file: &fs::File, buffer: &mut [u8], offset: u64) -> io:
         }
     }
     Ok(filled)
+}
+
+/// Writes parts one behind the other from `offset` on: as few calls as the system needs for that.
+#[cfg(not(feature = "portable"))]
+pub(super) fn write_parts(file: &fs::File, parts: &[&[u8]], offset: u64) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let (mut rest, mut at) = (&mut slices[..], offset);
+    // Empty ones at the start would end in a write of nothing.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match retry_on_intr(|| rustix::io::pwritev(file, rest, at))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => {
+                at += count as u64;
+                IoSlice::advance_slices(&mut rest, count);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Preallocates space for `len` bytes and makes the file at least that long. Returns false, after setting only the length,
