@@ -111,6 +111,22 @@ impl Bucket {
         }
     }
 
+    /// Reads the slots, which may lie in two lines of the processor's cache.
+    pub fn touch_slots(&self) -> u8 {
+        let ends = self.slots().first().zip(self.slots().last());
+        ends.map_or(0, |([first, _], [last, _])| first ^ last)
+    }
+
+    /// Reads both ends of the entry that a look-up will compare first.
+    pub fn touch_entry(&self, tag: u8, key: &[u8]) -> u8 {
+        let slots = self.slots();
+        let at = slots.iter().rposition(|slot| *slot == [tag, key.len() as u8]);
+        let Some(at) = at.filter(|_| !is_long(key)) else { return 0 };
+        let start = self.bytes_of(&slots[at + 1..]);
+        let last = start + self.widths.packed_len() + key.len() - 1;
+        self.bytes[start] ^ self.bytes[last]
+    }
+
     /// Sets the place of a key; returns the one before.
     pub fn put(&mut self, tag: u8, key: &[u8], place: Place) -> Option<Place> {
         if is_long(key) {
@@ -221,8 +237,7 @@ impl Bucket {
         let place_len = self.widths.packed_len();
         let (mut end, mut start) = (slots.len(), 0);
         while let Some(at) = slots[..end].iter().rposition(|slot| *slot == wanted) {
-            let passed = &slots[at + 1..end];
-            start += passed.iter().map(|[_, key_len]| place_len + usize::from(*key_len)).sum::<usize>();
+            start += self.bytes_of(&slots[at + 1..end]);
             let span = Span {
                 index: slots.len() - 1 - at,
                 tag,
@@ -236,6 +251,12 @@ impl Bucket {
             (end, start) = (at, span.end);
         }
         None
+    }
+
+    /// What the entries of these slots take.
+    fn bytes_of(&self, slots: &[[u8; SLOT_BYTES]]) -> usize {
+        let keys: usize = slots.iter().map(|[_, key_len]| usize::from(*key_len)).sum();
+        slots.len() * self.widths.packed_len() + keys
     }
 
     /// Packs all places in these widths, if theirs are smaller.

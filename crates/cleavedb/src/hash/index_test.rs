@@ -56,6 +56,13 @@ fn assert_equal(index: &HashIndex, model: &HashMap<Vec<u8>, Place>) {
     assert_eq!(found.len(), model.len(), "each key once");
     assert_eq!(found.into_iter().collect::<HashMap<_, _>>(), *model);
     assert!(model.iter().all(|(key, place)| index.get(key) == Some(*place)));
+    // Together, with keys that are not there among them.
+    let unknown: Vec<Vec<u8>> = model.keys().take(20).map(|key| [&key[..], b"?"].concat()).collect();
+    let keys: Vec<&[u8]> = unknown.iter().chain(model.keys()).map(|key| &key[..]).collect();
+    for keys in keys.chunks(9) {
+        let one_by_one: Vec<Option<Place>> = keys.iter().map(|key| index.get(key)).collect();
+        assert_eq!(index.get_many(keys), one_by_one);
+    }
     assert_counted(index);
 }
 

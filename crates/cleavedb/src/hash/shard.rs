@@ -62,13 +62,13 @@ impl Shard {
 
     /// The place of a key.
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<Place> {
-        self.segment(hash).bucket(hash).get(hash as u8, key)
+        self.segment(hash).bucket(hash).get(tag_of(hash), key)
     }
 
     /// Sets the place of a key; returns the one before.
     pub fn insert(&mut self, hash: u64, key: &[u8], place: Place, hash_of: HashOf<'_>) -> Option<Place> {
         let before =
-            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.put(hash as u8, key, place)));
+            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.put(tag_of(hash), key, place)));
         if before.is_none() {
             self.keys += 1;
             // A bucket that cannot be split is looked at again after as many more keys.
@@ -82,7 +82,7 @@ impl Shard {
     /// Removes a key; returns its place.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Place> {
         let before =
-            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.remove(hash as u8, key)))?;
+            self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.remove(tag_of(hash), key)))?;
         self.keys -= 1;
         while self.change(hash, |segment| segment.join_bucket(hash, JOINED_KEYS_MAX)) {}
         Some(before)
@@ -108,7 +108,8 @@ impl Shard {
         self.segments.len()
     }
 
-    fn segment(&self, hash: u64) -> &Segment {
+    /// The segment of a hash.
+    pub fn segment(&self, hash: u64) -> &Segment {
         let (_, segment) = self.segments.range(..=hash).next_back().expect("segments cover all hashes of a shard");
         segment
     }
@@ -145,6 +146,11 @@ impl Shard {
         self.memory_bytes = self.memory_bytes + segment.memory_bytes() - before;
         result
     }
+}
+
+/// The byte of a hash by which buckets tell most keys apart.
+pub fn tag_of(hash: u64) -> u8 {
+    hash as u8
 }
 
 /// The depth of a bucket, and how many first bits the hashes of all its keys share with `hash`.

@@ -142,6 +142,11 @@ impl HashStore {
         self.index.get(key)
     }
 
+    /// The newest records of some dozens of keys, for less than one look-up after the other.
+    pub fn newest_many(&self, keys: &[&[u8]]) -> Vec<Option<Place>> {
+        self.index.get_many(keys)
+    }
+
     /// How many records a key has whose newest is an operand; 0 for others.
     pub fn operands(&self, key: &[u8]) -> usize {
         match self.index.get(key) {

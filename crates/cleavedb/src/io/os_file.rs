@@ -23,9 +23,9 @@ use super::aligned::assert_aligned;
 #[cfg(not(feature = "portable"))]
 use super::busy_poll::{self, read_cached};
 use super::storage::{Access, File};
+use super::system_calls::{preallocate, read_fully};
 #[cfg(not(feature = "portable"))]
 use super::system_calls::{start_write_back, write_parts};
-use super::system_calls::{preallocate, read_fully};
 use crate::base::{Error, Result};
 
 /// An open file.

@@ -40,6 +40,10 @@ use crate::values::files::Entry;
 /// syncs. It does not count as garbage, or small logs would be moved for ever.
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
 
+/// Frames are gathered up to about this many bytes, and so many records are looked up together.
+const GATHERED_BYTES: usize = 64 << 10;
+const LOOKED_UP_TOGETHER: usize = 32;
+
 /// Due when logs were written since the last look, or a snapshot was released, and something can go.
 pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
 
@@ -189,7 +193,16 @@ impl Core {
         let others = now.values.state.indexed.iter().chain(now.logs.keys());
         let oldest = others.copied().filter(|other| *other != victim).min().unwrap_or(FileId(u64::MAX));
         let path = file.path();
-        let mut emptying = Emptying { core: self, path, oldest, keyspace: None, moves: Vec::new(), bytes: 0 };
+        let mut emptying = Emptying {
+            core: self,
+            path,
+            victim,
+            oldest,
+            keyspace: None,
+            frames: Frames::default(),
+            moves: Vec::new(),
+            bytes: 0,
+        };
         while reader.offset() < log.end() {
             let offset = reader.offset();
             let Some(frame) = reader.next_frame()? else {
@@ -200,16 +213,31 @@ impl Core {
                 continue;
             }
             self.check_open()?;
-            let (mut body, mut at) = (frame.body, offset + HEADER_BYTES as u64);
-            while let Ok(record) = Record::take(&mut body) {
-                let operation = record.operation;
-                if let Some(place) = place_of(operation.kind, victim, at, operation.record_bytes()) {
-                    emptying.look_at(&operation, place)?;
-                }
-                at += operation.record_bytes() as u64;
-            }
+            emptying.gather(frame.body, offset + HEADER_BYTES as u64)?;
         }
+        emptying.look_at_gathered()?;
         emptying.write()
+    }
+}
+
+/// Frames of a log whose records have not been looked up.
+#[derive(Default)]
+struct Frames {
+    /// Their bodies.
+    bytes: Vec<u8>,
+    /// For each its length, and the offset of its body in the log.
+    each: Vec<(usize, u64)>,
+}
+
+impl Frames {
+    /// Their bodies, each with its offset in the log.
+    fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let mut rest = &self.bytes[..];
+        self.each.iter().map(move |(len, offset)| {
+            let (body, after) = rest.split_at(*len);
+            rest = after;
+            (body, *offset)
+        })
     }
 }
 
@@ -218,25 +246,88 @@ struct Emptying<'a> {
     core: &'a Core,
     /// The log.
     path: &'a Path,
+    victim: FileId,
     oldest: FileId,
     /// The keyspace of the record before.
     keyspace: Option<(KeyspaceId, Option<Arc<KeyspaceState>>)>,
+    frames: Frames,
     moves: Vec<Move>,
     bytes: usize,
 }
 
 impl Emptying<'_> {
-    fn look_at(&mut self, operation: &Operation<'_>, place: Place) -> Result<()> {
-        let (id, key) = (operation.keyspace, operation.key);
+    /// Adds a frame. Small ones are looked at together.
+    fn gather(&mut self, body: &[u8], offset: u64) -> Result<()> {
+        if self.frames.bytes.len() + body.len() > GATHERED_BYTES {
+            self.look_at_gathered()?;
+        }
+        if body.len() > GATHERED_BYTES {
+            return self.look_at_frames(std::iter::once((body, offset)));
+        }
+        self.frames.bytes.extend_from_slice(body);
+        self.frames.each.push((body.len(), offset));
+        Ok(())
+    }
+
+    fn look_at_gathered(&mut self) -> Result<()> {
+        let mut frames = std::mem::take(&mut self.frames);
+        self.look_at_frames(frames.iter())?;
+        frames.bytes.clear();
+        frames.each.clear();
+        self.frames = frames;
+        Ok(())
+    }
+
+    fn look_at_frames<'f>(&mut self, frames: impl Iterator<Item = (&'f [u8], u64)>) -> Result<()> {
+        let mut together: Vec<(Operation<'f>, Place)> = Vec::new();
+        for (mut body, mut at) in frames {
+            while let Ok(record) = Record::take(&mut body) {
+                let operation = record.operation;
+                let len = operation.record_bytes();
+                if let Some(place) = place_of(operation.kind, self.victim, at, len) {
+                    let is_of_another = |(other, _): &(Operation<'_>, Place)| other.keyspace != operation.keyspace;
+                    if together.len() == LOOKED_UP_TOGETHER || together.first().is_some_and(is_of_another) {
+                        self.look_up(&together)?;
+                        together.clear();
+                    }
+                    together.push((operation, place));
+                }
+                at += len as u64;
+            }
+        }
+        self.look_up(&together)
+    }
+
+    /// Looks at records of one keyspace.
+    fn look_up(&mut self, records: &[(Operation<'_>, Place)]) -> Result<()> {
+        let Some((first, _)) = records.first() else { return Ok(()) };
+        let id = first.keyspace;
         if self.keyspace.as_ref().is_none_or(|(known, _)| *known != id) {
             self.keyspace = Some((id, self.core.keyspaces.with_id(id)));
         }
         let Some((_, Some(keyspace))) = &self.keyspace else { return Ok(()) };
+        let keyspace = keyspace.clone();
         let Some(index) = &keyspace.hash else { return Ok(()) };
+        let keys: Vec<&[u8]> = records.iter().map(|(operation, _)| operation.key).collect();
+        let newest = index.newest_many(&keys);
+        let each = records.iter().zip(newest);
+        each.into_iter()
+            .try_for_each(|((operation, place), newest)| self.look_at(&keyspace, index, (operation, *place), newest))
+    }
+
+    /// Looks at a record of a key that had this newest one a moment ago.
+    fn look_at(
+        &mut self,
+        keyspace: &Arc<KeyspaceState>,
+        index: &HashStore,
+        (operation, place): (&Operation<'_>, Place),
+        newest: Option<Place>,
+    ) -> Result<()> {
+        let key = operation.key;
         let is_here = |other: Place| (other.file, other.offset) == (place.file, place.offset);
         let is_alone = |newest: &Place| newest.kind != PlaceKind::Operand;
         // Most records are dead, or the only ones of their keys; of these nothing but the newest has to be known.
-        match index.newest(key).filter(is_alone) {
+        match newest.filter(is_alone) {
             Some(newest) if !is_here(newest) => return Ok(()),
             Some(newest) if newest.kind == PlaceKind::Value => {
                 let writes = vec![(Kind::Put, Slice::copy_from(operation.value))];

@@ -247,7 +247,7 @@ impl Tuning {
             redirect_bytes_max: logs_bytes_max as u64 * REDIRECT_LOGS,
             index_save_bytes: replay_bytes_max as u64 / 2,
             index_save_part: 3,
-            hash_slack_logs: 3,
+            hash_slack_logs: 1,
             hash_found_bytes: (budget / 32).min(16 * MIB),
             hash_spread: Spread::Even,
             unflushed_bytes_min: flush_bytes as u64,
@@ -255,9 +255,10 @@ impl Tuning {
             log_bytes_min: MIB as u64,
             ring_bytes,
             ring_bytes_min: MIB / 4,
-            chunk_bytes: (ring_bytes / 16).clamp(64 << 10, MIB),
+            // Large, because many disks take small writes far slower.
+            chunk_bytes: if ring_bytes > MIB { (ring_bytes / 8).min(MIB) } else { 64 << 10 },
             chunk_threads: 4,
-            chunk_buffers: 8,
+            chunk_buffers: 6,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Range,
             reordering: ValueReordering::WhenScanned,
@@ -335,7 +336,7 @@ impl Tuning {
         let ring_bytes = usize::try_from(part(32)).unwrap_or(usize::MAX / 2).next_power_of_two() / 2;
         self.ring_bytes = self.ring_bytes.min(ring_bytes);
         self.ring_bytes_min = self.ring_bytes_min.min(self.ring_bytes);
-        self.chunk_bytes = self.chunk_bytes.min((self.ring_bytes / 16).max(BLOCK_IO_BYTES));
+        self.chunk_bytes = self.chunk_bytes.min((self.ring_bytes / 8).max(BLOCK_IO_BYTES));
         self.manifest_bytes = self.manifest_bytes.min(part(64));
         // Recovery reads what was demoted before its flush from the slow tier.
         self.replay_bytes_max = self.replay_bytes_max.min(bytes.saturating_mul(4));
@@ -375,11 +376,11 @@ impl Tuning {
         (self.job_bytes / 128).clamp(4 << 10, 256 << 10)
     }
 
-    /// The size of the next log if `stored` bytes are stored: about 1/256 to 1/128 of them, so that space allocated for
+    /// The size of the next log if `stored` bytes are stored: about 1/128 to 1/64 of them, so that space allocated for
     /// logs and not yet written stays small relative to the data; but more of a small store, so that there are few logs.
     pub(crate) fn log_bytes_for(&self, stored: u64) -> u64 {
         let part = |of: u64| (stored / of).checked_next_power_of_two().unwrap_or(u64::MAX);
-        let bytes = part(256).max(part(4).min(SMALL_LOG_BYTES));
+        let bytes = part(128).max(part(4).min(SMALL_LOG_BYTES));
         bytes.max(self.log_bytes_min).min(self.log_bytes)
     }
 

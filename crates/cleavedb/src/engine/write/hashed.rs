@@ -8,10 +8,41 @@ use crate::engine::batch::Batch;
 use crate::engine::core::Core;
 use crate::engine::hashed::place_of;
 use crate::front::index_table::RecordPlace;
-use crate::hash::store::Change;
+use crate::hash::store::{Change, HashStore};
 
 /// Upper bound of what a new key takes in an index beside its own bytes.
 const NEW_KEY_BYTES: usize = 64;
+
+/// So many changes are made together.
+const CHANGED_TOGETHER: usize = 32;
+
+/// Changes of indexes that are made together, in their order.
+#[derive(Default)]
+struct Changes<'a> {
+    each: Vec<(&'a HashStore, Change<'a>, Option<Seqno>)>,
+}
+
+impl<'a> Changes<'a> {
+    fn add(&mut self, index: &'a HashStore, change: Change<'a>, newest_held: Option<Seqno>) {
+        self.each.push((index, change, newest_held));
+        if self.each.len() == CHANGED_TOGETHER {
+            self.apply();
+        }
+    }
+
+    /// Looks up the keys first, so that what is changed then, one key after the other, is in the caches of the processor.
+    fn apply(&mut self) {
+        for of_one in self.each.chunk_by(|(index, ..), (next, ..)| std::ptr::eq(*index, *next)) {
+            if let [(index, ..), _, ..] = of_one {
+                let keys: Vec<&[u8]> = of_one.iter().map(|(_, change, _)| change.key).collect();
+                index.newest_many(&keys);
+            }
+        }
+        for (index, change, newest_held) in self.each.drain(..) {
+            index.apply(change, newest_held);
+        }
+    }
+}
 
 impl Core {
     /// Puts the places of a group's records into the indexes of hash keyspaces, and publishes the group. A reader sees all of
@@ -31,6 +62,7 @@ impl Core {
             self.hash.has_undo.store(true, Ordering::Release);
         }
         let (mut offset, mut seqno, mut bytes) = (first.offset, first_seqno, 0);
+        let mut changes = Changes::default();
         for batch in group {
             let mut index_of = batch.indexes();
             let newest_held = newest_held.filter(|_| !batch.is_move());
@@ -39,13 +71,14 @@ impl Core {
                 if let Some(index) = index_of(operation.keyspace)
                     && let Some(place) = place_of(operation.kind, first.log, offset, len)
                 {
-                    index.apply(Change { key: operation.key, place, seqno }, newest_held);
+                    changes.add(index, Change { key: operation.key, place, seqno }, newest_held);
                     bytes += len as u64;
                 }
                 offset += len as u64;
                 seqno = seqno.next();
             }
         }
+        changes.apply();
         self.hash.unsaved_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.published.publish(last);
         drop(held);
