@@ -34,6 +34,7 @@ pub(crate) mod poison;
 pub(crate) mod memory;
 pub(crate) mod fit_caches;
 pub(crate) mod gc_pace;
+pub(crate) mod throttle;
 pub(crate) mod space;
 pub(crate) mod activity;
 pub(crate) mod claims;

@@ -11,7 +11,6 @@ pub(crate) mod tune;
 pub(crate) mod run_job;
 pub(crate) mod subtasks;
 pub(crate) mod waits;
-mod throttle;
 pub(crate) mod help;
 pub(crate) mod build_run;
 pub(crate) mod seal;

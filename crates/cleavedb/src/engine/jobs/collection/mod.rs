@@ -8,7 +8,7 @@
 //! record is *judged* dead if a newer base of its key is among them and no snapshot separates the two
 //! ([`values::newest`](crate::values::newest)); the others are given their *places*, an extent for each group
 //! (`place.rs`), and *copied* in file order (`copy.rs`) or, by a placement that sorts, in key order (`sorted.rs`). One
-//! edit commits all. Value GC pauses on the way, as its pace requires (`jobs/throttle.rs`). A baseline for benchmarks looks each
+//! edit commits all. Value GC pauses on the way, as its pace requires (`engine/throttle.rs`). A baseline for benchmarks looks each
 //! record up in place of the survey (`look_up_each.rs`).
 
 mod state;

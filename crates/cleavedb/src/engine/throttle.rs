@@ -15,10 +15,13 @@ const PAUSED_MAX: Duration = Duration::from_secs(20);
 /// The share is determined anew after this much of a pause.
 const REVIEW_EACH: Duration = Duration::from_millis(10);
 
+/// The share of the time that a job works now.
+type Share = fn(&Core) -> f64;
+
 /// The pauses of a job.
-pub(super) struct Throttle<'a> {
+pub(crate) struct Throttle<'a> {
     /// The share of the time that it works; `None` if it never pauses.
-    pace: Option<(&'a Core, fn(&Core) -> f64)>,
+    pace: Option<(&'a Core, Share)>,
     /// When the last pause ended.
     since: Duration,
     paused: Duration,
