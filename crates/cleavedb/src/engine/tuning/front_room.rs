@@ -103,7 +103,7 @@ mod tests {
             assert!(full.front_bytes_max < rest.front_bytes_max && full.flush_bytes_max <= rest.flush_bytes_max);
             // Without many tables and keyspaces the share is half, unless the least memory of jobs is a large part of the budget.
             let half = budget * MIB / 2;
-            assert_eq!(tuning.hash_index_bytes_max(0), if budget < 32 { 7_917_568 } else { half });
+            assert_eq!(tuning.hash_index_bytes_max(0), if budget < 32 { 7_778_304 } else { half });
         }
     }
 }

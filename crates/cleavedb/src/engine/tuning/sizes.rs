@@ -225,6 +225,7 @@ impl Tuning {
     fn from_budget(budget: usize) -> Tuning {
         let part = budget / 32;
         let ring_bytes = (1 << (2 * part).max(1).ilog2()).clamp(MIB, 16 * MIB);
+        let chunk_bytes = if ring_bytes > MIB { (ring_bytes / 8).min(MIB) } else { 64 << 10 };
         let flush_bytes = (4 * part).clamp(2 * MIB, 32 * MIB);
         let logs_bytes_max = budget.min(256 * MIB);
         let replay_bytes_max = budget.saturating_mul(8).min(1 << 30);
@@ -255,10 +256,10 @@ impl Tuning {
             log_bytes_min: MIB as u64,
             ring_bytes,
             ring_bytes_min: MIB / 4,
-            // Large, because many disks take small writes far slower.
-            chunk_bytes: if ring_bytes > MIB { (ring_bytes / 8).min(MIB) } else { 64 << 10 },
+            // Few large ones, because many disks take small writes far slower: half of the ring together.
+            chunk_bytes,
             chunk_threads: 4,
-            chunk_buffers: 6,
+            chunk_buffers: ring_bytes / 2 / chunk_bytes,
             separation_bytes: SEPARATION_BYTES_DEFAULT,
             placement: ValuePlacement::Range,
             reordering: ValueReordering::WhenScanned,
