@@ -1,12 +1,14 @@
 //! Tests of the log writer over slow and full disks.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
 use crate::base::{DirId, FileId, FileKey, FileKind};
 use crate::format::frame::LOG_HEADER_BYTES;
+use crate::front::chunk_writer::Chunk;
+use crate::io::aligned::AlignedBuffer;
 use crate::io::file_guard::FileGuard;
 use crate::io::{Access, File, SimDisk, Storage};
 use crate::sched::sim::simulate;
@@ -16,11 +18,13 @@ use crate::sched::thread::{sleep, spawn};
 const CHUNK: usize = 8 << 10;
 const RING: usize = 64 << 10;
 
-/// A file whose writes at or behind `slow_from` wait until the gate opens.
+/// A file whose writes that reach behind `slow_from` wait until the gate opens.
 struct SlowFile {
     file: Arc<dyn File>,
     slow_from: u64,
     gate: Arc<(Mutex<bool>, Condvar)>,
+    /// How often something was written.
+    writes: AtomicUsize,
 }
 
 impl File for SlowFile {
@@ -32,11 +36,17 @@ impl File for SlowFile {
     }
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut open = self.gate.0.lock();
-        while offset >= self.slow_from && !*open {
+        while offset + bytes.len() as u64 > self.slow_from && !*open {
             self.gate.1.wait(&mut open);
         }
         drop(open);
+        self.writes.fetch_add(1, Ordering::SeqCst);
         self.file.write_at(bytes, offset)
+    }
+    fn write_parts(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let mut together = AlignedBuffer::new(parts.iter().map(|part| part.len()).sum());
+        together.copy_from_slice(&parts.concat());
+        self.write_at(&together, offset)
     }
     fn sync(&self) -> Result<()> {
         self.file.sync()
@@ -64,7 +74,7 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
             let path = format!("/{id}.log");
             let file = disk.create(Path::new(&path), Access::Direct).unwrap();
             file.allocate(RING as u64).unwrap();
-            let file = Arc::new(SlowFile { file, slow_from, gate: gate.clone() });
+            let file = Arc::new(SlowFile { file, slow_from, gate: gate.clone(), writes: AtomicUsize::new(0) });
             let guard = FileGuard::new(key(id), Path::new(&path), Arc::default());
             let header = LOG_HEADER_BYTES as u64;
             Arc::new(LogFile::new(FileId(id), guard, file, Some(ring.clone()), RING as u64, header, Seqno::ZERO))
@@ -98,6 +108,41 @@ fn the_ring_is_not_overwritten_before_its_bytes_are_in_the_log() {
         };
         append(&mut writer, 2);
         releasing.join().unwrap();
+    });
+    ended.unwrap();
+}
+
+#[test]
+fn chunks_that_wait_for_a_busy_disk_are_written_together() {
+    let ended = simulate(1, || {
+        let disk = SimDisk::new();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let file = disk.create(Path::new("/1.log"), Access::Direct).unwrap();
+        file.allocate(1 << 20).unwrap();
+        let file = Arc::new(SlowFile { file, slow_from: 0, gate: gate.clone(), writes: AtomicUsize::new(0) });
+        let guard = FileGuard::new(key(1), Path::new("/1.log"), Arc::default());
+        let log = Arc::new(LogFile::new(FileId(1), guard, file.clone(), None, 1 << 20, 0, Seqno::ZERO));
+        let chunks = ChunkWriter::start(1, 8, CHUNK).unwrap();
+        // Six that follow one another, and two behind a gap.
+        let offsets = [0, 1, 2, 3, 4, 5, 8, 9].map(|chunk| chunk * CHUNK as u64);
+        let submit = |offset: u64| {
+            let mut buffer = chunks.buffer().unwrap();
+            buffer.fill(1 + (offset / CHUNK as u64) as u8);
+            chunks.submit(Chunk { log: log.clone(), offset, buffer, len: CHUNK, ring_tail: 0 })
+        };
+        let first = submit(offsets[0]);
+        sleep(Duration::from_secs(1));
+        let last = *offsets[1..].iter().map(|offset| submit(*offset)).collect::<Vec<_>>().last().unwrap();
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        chunks.wait(last).unwrap();
+        assert!(first < last);
+        assert_eq!(file.writes.load(Ordering::SeqCst), 3, "the first, those behind it, and those behind the gap");
+        let written = disk.read_file(Path::new("/1.log")).unwrap();
+        for (chunk, bytes) in written.chunks(CHUNK).take(10).enumerate() {
+            let expected = if offsets.contains(&(chunk as u64 * CHUNK as u64)) { chunk as u8 + 1 } else { 0 };
+            assert!(bytes.iter().all(|byte| *byte == expected), "{chunk}");
+        }
     });
     ended.unwrap();
 }

@@ -55,6 +55,31 @@ fn buffered_reads_see_direct_writes() {
 }
 
 #[test]
+fn parts_are_written_one_behind_the_other() {
+    let dir = directory();
+    let file = OsStorage::new().create(&dir.path().join("a"), Access::Buffered).unwrap();
+    file.write_parts(&[b"", b"ab", b"", b"cde"], 2).unwrap();
+    let mut seen = [9; 8];
+    assert_eq!(file.read_at(&mut seen, 0).unwrap(), 7);
+    assert_eq!(&seen, b"\0\0abcde\x09");
+    // More parts than one call takes.
+    let many: Vec<Vec<u8>> = (0..3000_u32).map(|part| part.to_le_bytes().to_vec()).collect();
+    file.write_parts(&many.iter().map(Vec::as_slice).collect::<Vec<_>>(), 0).unwrap();
+    let mut seen = vec![0; 12_000];
+    assert_eq!(file.read_at(&mut seen, 0).unwrap(), 12_000);
+    assert_eq!(seen, many.concat());
+    let file = OsStorage::new().create(&dir.path().join("log"), Access::Direct).unwrap();
+    file.allocate(1 << 16).unwrap();
+    let (mut first, mut second) = (AlignedBuffer::new(4096), AlignedBuffer::new(8192));
+    first.fill(1);
+    second.fill(2);
+    file.write_parts(&[&first, &second], 4096).unwrap();
+    let mut seen = vec![9; 5 * 4096];
+    assert_eq!(file.read_at(&mut seen, 0).unwrap(), 5 * 4096);
+    assert!(seen.chunks(4096).zip([0, 1, 2, 2, 0]).all(|(block, byte)| block.iter().all(|seen| *seen == byte)));
+}
+
+#[test]
 #[should_panic(expected = "unaligned length")]
 fn an_unaligned_direct_write_panics() {
     let dir = directory();
