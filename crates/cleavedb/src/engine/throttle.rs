@@ -1,6 +1,7 @@
 //! Spreads the work of a job over time: after each few milliseconds of work it pauses, as the pace of value GC requires
 //! ([`GcPace`](crate::engine::gc_pace::GcPace)), or so that users who read get a half of the time.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::core::Core;
@@ -96,6 +97,10 @@ impl Core {
 
     /// The share of the time that a job works which leaves the other half to users who read.
     pub fn share_beside_reads(&self) -> f64 {
+        // Writers that are slowed down may wait for such a job, or for a demotion that it keeps from beginning.
+        if self.pacer.is_limited.load(Ordering::Relaxed) || self.fast_fill().wants_room() {
+            return 1.0;
+        }
         self.work.space.gc_pace.lock().share_beside_reads(now(), self.user_totals())
     }
 }

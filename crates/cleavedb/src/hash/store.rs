@@ -84,6 +84,9 @@ pub fn birth_of(file: FileId) -> u32 {
     u32::try_from(file.0).unwrap_or(u32::MAX)
 }
 
+/// Keys per call of [`HashStore::newest_many`]: enough reads in flight, and all that is read stays in the caches of a processor.
+pub const KEYS_TOGETHER: usize = 32;
+
 /// Counts a record of a key as live, or no longer.
 type Counter<'a> = &'a mut dyn FnMut(&[u8], Place, bool);
 
@@ -142,7 +145,7 @@ impl HashStore {
         self.index.get(key)
     }
 
-    /// The newest records of some dozens of keys, for less than one look-up after the other.
+    /// The newest records of up to [`KEYS_TOGETHER`] keys, for less than one look-up after the other.
     pub fn newest_many(&self, keys: &[&[u8]]) -> Vec<Option<Place>> {
         self.index.get_many(keys)
     }

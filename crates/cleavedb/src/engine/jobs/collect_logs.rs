@@ -32,7 +32,7 @@ use crate::format::record::{Operation, Record};
 use crate::front::log_reader::{LogReader, Opened};
 use crate::hash::place::{Place, PlaceKind};
 use crate::hash::policy::{Demand, LogSpace};
-use crate::hash::store::{HashStore, Records};
+use crate::hash::store::{HashStore, KEYS_TOGETHER, Records};
 use crate::sched::clock::now;
 use crate::values::files::Entry;
 
@@ -40,9 +40,8 @@ use crate::values::files::Entry;
 /// syncs. It does not count as garbage, or small logs would be moved for ever.
 const UNAVOIDABLE_BYTES: u64 = 4 * BLOCK_IO_BYTES as u64;
 
-/// Frames are gathered up to about this many bytes, and so many records are looked up together.
+/// Bytes of the frames whose records are looked up together.
 const GATHERED_BYTES: usize = 64 << 10;
-const LOOKED_UP_TOGETHER: usize = 32;
 
 /// Due when logs were written since the last look, or a snapshot was released, and something can go.
 pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
@@ -286,7 +285,7 @@ impl Emptying<'_> {
                 let len = operation.record_bytes();
                 if let Some(place) = place_of(operation.kind, self.victim, at, len) {
                     let is_of_another = |(other, _): &(Operation<'_>, Place)| other.keyspace != operation.keyspace;
-                    if together.len() == LOOKED_UP_TOGETHER || together.first().is_some_and(is_of_another) {
+                    if together.len() == KEYS_TOGETHER || together.first().is_some_and(is_of_another) {
                         self.look_up(&together)?;
                         together.clear();
                     }

@@ -8,13 +8,10 @@ use crate::engine::batch::Batch;
 use crate::engine::core::Core;
 use crate::engine::hashed::place_of;
 use crate::front::index_table::RecordPlace;
-use crate::hash::store::{Change, HashStore};
+use crate::hash::store::{Change, HashStore, KEYS_TOGETHER};
 
 /// Upper bound of what a new key takes in an index beside its own bytes.
 const NEW_KEY_BYTES: usize = 64;
-
-/// So many changes are made together.
-const CHANGED_TOGETHER: usize = 32;
 
 /// Changes of indexes that are made together, in their order.
 #[derive(Default)]
@@ -25,7 +22,7 @@ struct Changes<'a> {
 impl<'a> Changes<'a> {
     fn add(&mut self, index: &'a HashStore, change: Change<'a>, newest_held: Option<Seqno>) {
         self.each.push((index, change, newest_held));
-        if self.each.len() == CHANGED_TOGETHER {
+        if self.each.len() == KEYS_TOGETHER {
             self.apply();
         }
     }

@@ -14,12 +14,10 @@ use crate::engine::job_usage::note_records;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::view::View;
 use crate::hash::place::{Place, PlaceKind};
-use crate::hash::store::{HashStore, Records};
+use crate::hash::store::{HashStore, KEYS_TOGETHER, Records};
 
 /// Moves of about this many bytes are committed together; a larger one alone.
 pub(crate) const TOGETHER_BYTES: usize = 256 << 10;
-/// So many keys are looked up together.
-const LOOKED_UP_TOGETHER: usize = 32;
 /// A key with so many operands is folded by the next merge...
 const CHAIN_MAX: usize = 32;
 /// ...and gets no more if that fails and it has this many.
@@ -173,9 +171,9 @@ impl Core {
         self.check_poison()?;
         let mut batch = Batch::of_moves();
         for (number, key) in moves.iter().enumerate() {
-            if let (0, Some(index)) = (number % LOOKED_UP_TOGETHER, key.index()) {
+            if let (0, Some(index)) = (number % KEYS_TOGETHER, key.index()) {
                 // What is looked up next is in the caches of the processor after this, if it is of the same keyspace.
-                let next = &moves[number..moves.len().min(number + LOOKED_UP_TOGETHER)];
+                let next = &moves[number..moves.len().min(number + KEYS_TOGETHER)];
                 index.newest_many(&next.iter().map(|key| &key.key[..]).collect::<Vec<_>>());
             }
             // A keyspace that was dropped has nothing to keep.
