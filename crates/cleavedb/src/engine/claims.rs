@@ -39,6 +39,8 @@ pub(crate) enum Sole {
     Buckets,
     /// The logs that hash indexes reference.
     HashedLogs,
+    /// The file of saved indexes.
+    SavedIndexes,
 }
 
 /// One claim.

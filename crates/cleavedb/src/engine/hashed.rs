@@ -17,8 +17,6 @@ pub(crate) struct HashState {
     pub gate: RwLock<()>,
     /// Logs were written, or a snapshot was released: there may be something to collect.
     pub is_due: AtomicBool,
-    /// Logs were collected since the indexes were saved: if both are due, it is the turn of saving.
-    pub save_is_next: AtomicBool,
     /// Bytes of records of hash keyspaces since the indexes were saved.
     pub unsaved_bytes: AtomicU64,
     /// The file in which they are saved.

@@ -20,7 +20,6 @@ use crate::engine::hashed::{IndexedFiles, place_of};
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan, unreadable};
 use crate::engine::jobs::outcome::Outcome;
-use crate::engine::jobs::save_indexes::saving_is_due;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::shortages::Need;
 use crate::engine::view::View;
@@ -53,9 +52,7 @@ struct CollectLogs {
 
 fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
     let begin = || JobKind::begin(CollectLogs { quarantined: state.quarantined.clone() });
-    // Otherwise an open after a crash would have more and more to read.
-    let yields = || core.hash.save_is_next.load(Ordering::Relaxed) && saving_is_due(core, state, look.now);
-    (collection_is_due(core, state, look.now) && !yields()).then(begin).flatten()
+    collection_is_due(core, state, look.now).then(begin).flatten()
 }
 
 /// There may be logs to free or to empty, and a job that looks may begin.
@@ -102,7 +99,6 @@ impl Core {
     fn collect_logs(&self, quarantined: &BTreeSet<FileId>) -> Result<Outcome<'static>> {
         // What changes from here on is looked at by the next job.
         self.hash.is_due.store(false, Ordering::Release);
-        self.hash.save_is_next.store(true, Ordering::Relaxed);
         self.trim_undo();
         // A log of this view is full, so no index gets references to it after this.
         let view = self.published.view();

@@ -60,7 +60,7 @@ pub(crate) enum Duty {
     Logs,
     /// Collects value files: mostly waits for storage, and runs beside compactions, which make garbage known.
     Values,
-    /// Empties logs that leave the fast tier, and collects more value files while writers wait for garbage to go.
+    /// Empties logs that leave the fast tier, collects more value files while writers wait for garbage to go, and saves indexes.
     MoreValues,
     /// Moves files between directories: only waits for storage.
     Moves,

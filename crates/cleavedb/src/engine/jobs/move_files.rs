@@ -104,7 +104,7 @@ fn claim_of(file: FileKey) -> Claim {
     match file.kind {
         FileKind::Table => Claim::Table(file.id),
         // The indexes are not saved meanwhile.
-        FileKind::Index => Claim::Only(Sole::HashedLogs),
+        FileKind::Index => Claim::Only(Sole::SavedIndexes),
         _ => Claim::ValueFile(file.id),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::base::key_versions::inline;
 use crate::base::memory::Counted;
 use crate::base::versions::{VersionRef, VersionSource};
-use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
+use crate::base::{Address, Bytes, Error, KeyspaceId, Kind, Result, Slice, Stamp, split_key};
 use crate::engine::core::Core;
 use crate::engine::view::View;
 use crate::format::record::check_record;
@@ -191,7 +191,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
         let mut bytes = Vec::new();
         read.read(&**log.file(), &mut bytes)?;
         self.core.counters.bytes_read.fetch_add(read.bytes(), Ordering::Relaxed);
-        let buffer = Arc::new(Buffer::counted(bytes, gauge.clone()));
+        let buffer = Bytes::counted(bytes, gauge.clone());
         // A value keeps its whole buffer alive, so values are copied out of a buffer that is mostly other data.
         let wanted_bytes: u64 = read.pieces.iter().map(|wanted| u64::from(wanted.address.len)).sum();
         let is_mostly_wanted = wanted_bytes >= read.bytes() / 4 * 3;
@@ -204,8 +204,8 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             entry.set_value(match is_mostly_wanted {
                 true => Slice::shared(buffer.clone(), start, len),
                 false => {
-                    let value = Buffer::counted(buffer[start..place.end].to_vec(), gauge.clone());
-                    Slice::shared(Arc::new(value), 0, len)
+                    let value = Bytes::counted(buffer[start..place.end].to_vec(), gauge.clone());
+                    Slice::shared(value, 0, len)
                 }
             });
         }

@@ -1,5 +1,6 @@
 //! Saves the indexes of hash keyspaces in a file, so that the next open reads that and not all of their logs. The checkpoint is
-//! fuzzy: writers go on, and what they change is in logs that are read after it.
+//! fuzzy: writers and the collection of logs go on, and what they change is in logs that are read after it. So a log that
+//! the file names may be gone before it is complete, as it may be later (`engine/recovery/indexes.rs`).
 //!
 //! Due once as much was written to hash keyspaces as would take long to read; a close does the same.
 
@@ -31,8 +32,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A clean close leaves no more to read than this part of the indexes.
 const CLOSE_PART: u64 = 16;
 
-/// Due while much was written since the indexes were saved. It takes turns with the collection of logs, if both are due all the time.
-pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::Values], next };
+/// Due while much was written since the indexes were saved; in a thread that does not collect logs, which may be due all the time.
+pub(crate) const KIND: JobKind = JobKind { priority: Priority::Garbage, duties: &[Duty::MoreValues], next };
 
 /// Saves all indexes.
 struct SaveIndexes;
@@ -45,7 +46,7 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
 pub(super) fn saving_is_due(core: &Core, state: &WorkState, now: Duration) -> bool {
     let written = core.hash.unsaved_bytes.load(Ordering::Relaxed);
     written > 0
-        && !state.has(Sole::HashedLogs)
+        && !state.has(Sole::SavedIndexes)
         && state.shortages.may_try(Need::Collection, now)
         && written > core.unsaved_bytes_max()
 }
@@ -54,8 +55,7 @@ impl Job for SaveIndexes {
     fn profile(&self, core: &Core) -> Profile {
         Profile {
             name: "save indexes",
-            // Nothing that the file names goes while it is written.
-            claims: Claims::sole(Sole::HashedLogs),
+            claims: Claims::sole(Sole::SavedIndexes),
             binds: Binds::write(core.dirs.slow_tier()),
             class: Class::Mandatory,
             memory: MemoryShare::Nothing,
@@ -123,7 +123,6 @@ impl Core {
 
     /// Writes all indexes into a new file.
     fn save_indexes(&self) -> Result<SavedIndexes> {
-        self.hash.save_is_next.store(false, Ordering::Relaxed);
         let (covered, from_log) = {
             let _commit = self.commit.lock();
             let view = self.published.view();
