@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::components::{
-    Address, BlockBuilder, BlockCursor, BlockOrigin, Buffer, Cursor, Edit, FileId, FileReferences, Gauge, Horizon,
+    Address, BlockBuilder, BlockCursor, BlockOrigin, Bytes, Cursor, Edit, FileId, FileReferences, Gauge, Horizon,
     IndexTable, KeyRange, KeyspaceId, Kind, Merging, OperatorSource, References, Retention, Run, RunPart, Stamp,
     TableBuilder, TableOptions, ValuePlace, ValueState, full_key,
 };
@@ -168,7 +168,7 @@ fn block_search(criterion: &mut Criterion) {
             builder.add(&keys[count], Stamp::new(Seqno(500_000 - count as u64 * 999), kind), &value);
             count += 1;
         }
-        let block = Arc::new(Buffer::new(builder.finish()));
+        let block = Bytes::new(builder.finish());
         let mut rng = Random::new(1);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             let origin = BlockOrigin::new(Path::new("/table").into(), 0);

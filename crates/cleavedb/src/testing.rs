@@ -88,7 +88,7 @@ pub mod components {
     pub use crate::base::kind::{Kind, Stamp};
     pub use crate::base::ranges::KeyRange;
     pub use crate::base::versions::{Horizon, Retention, VersionSource};
-    pub use crate::base::{Address, Buffer, FileId, Gauge, Merging, OperatorSource};
+    pub use crate::base::{Address, Bytes, FileId, Gauge, Merging, OperatorSource};
     pub use crate::format::block::{BlockCursor, BlockOrigin};
     pub use crate::format::block_builder::BlockBuilder;
     pub use crate::format::edit::Edit;

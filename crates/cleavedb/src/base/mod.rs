@@ -40,7 +40,7 @@ pub use memory::Gauge;
 pub use merging::Merging;
 pub use operator::{MergeOperator, OperatorSource};
 pub use shared_map::SharedMap;
-pub use slice::{Buffer, Slice};
+pub use slice::{Bytes, Slice};
 pub use tier::Tier;
 
 /// Checks an invariant that is too costly for production: on in tests, in debug builds and under simulation.

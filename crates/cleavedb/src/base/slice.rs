@@ -8,74 +8,70 @@ use std::sync::Arc;
 use super::cell::Cell;
 use super::memory::Gauge;
 
-/// Bytes that may be counted in a [`Gauge`] until they are dropped.
-pub struct Buffer {
-    memory: Memory,
-    gauge: Option<Arc<Gauge>>,
-}
+/// Immutable bytes that all clones share: on the heap, or in a cell.
+#[derive(Clone)]
+pub struct Bytes(Owner);
 
-enum Memory {
-    Heap(Vec<u8>),
+#[derive(Clone)]
+enum Owner {
+    Heap(Arc<Buffer>),
     Cell(Cell),
 }
 
-impl Memory {
-    fn held_bytes(&self) -> usize {
-        match self {
-            Memory::Heap(bytes) => bytes.capacity(),
-            Memory::Cell(cell) => cell.held_bytes(),
-        }
-    }
-}
-
-impl Buffer {
-    /// Bytes that are not counted.
-    pub fn new(bytes: Vec<u8>) -> Buffer {
-        Buffer { memory: Memory::Heap(bytes), gauge: None }
-    }
-
-    /// Bytes counted in `gauge` until they are dropped.
-    pub fn counted(bytes: Vec<u8>, gauge: Arc<Gauge>) -> Buffer {
-        Buffer::counted_in(Memory::Heap(bytes), gauge)
-    }
-
-    /// The same for bytes in a cell.
-    pub fn in_cell(cell: Cell, gauge: Arc<Gauge>) -> Buffer {
-        Buffer::counted_in(Memory::Cell(cell), gauge)
-    }
-
-    fn counted_in(memory: Memory, gauge: Arc<Gauge>) -> Buffer {
-        gauge.add(memory.held_bytes());
-        Buffer { memory, gauge: Some(gauge) }
-    }
-
-    /// The memory that the bytes take.
-    pub fn held_bytes(&self) -> usize {
-        self.memory.held_bytes()
-    }
+/// Bytes that may be counted in a [`Gauge`] until they are dropped.
+struct Buffer {
+    bytes: Vec<u8>,
+    gauge: Option<Arc<Gauge>>,
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(gauge) = &self.gauge {
-            gauge.subtract(self.memory.held_bytes());
+            gauge.subtract(self.bytes.capacity());
         }
     }
 }
 
-impl Deref for Buffer {
+impl Bytes {
+    /// Bytes that are not counted.
+    pub fn new(bytes: Vec<u8>) -> Bytes {
+        Bytes(Owner::Heap(Arc::new(Buffer { bytes, gauge: None })))
+    }
+
+    /// Bytes counted in `gauge` until they are dropped.
+    pub fn counted(bytes: Vec<u8>, gauge: Arc<Gauge>) -> Bytes {
+        gauge.add(bytes.capacity());
+        Bytes(Owner::Heap(Arc::new(Buffer { bytes, gauge: Some(gauge) })))
+    }
+
+    /// The memory that the bytes take.
+    pub fn held_bytes(&self) -> usize {
+        match &self.0 {
+            Owner::Heap(buffer) => buffer.bytes.capacity(),
+            Owner::Cell(cell) => cell.held_bytes(),
+        }
+    }
+}
+
+impl From<Cell> for Bytes {
+    fn from(cell: Cell) -> Bytes {
+        Bytes(Owner::Cell(cell))
+    }
+}
+
+impl Deref for Bytes {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Heap(bytes) => bytes,
-            Memory::Cell(cell) => cell,
+        match &self.0 {
+            Owner::Heap(buffer) => &buffer.bytes,
+            Owner::Cell(cell) => cell,
         }
     }
 }
 
-impl fmt::Debug for Buffer {
+impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())
     }
@@ -97,8 +93,14 @@ enum Repr {
         bytes: [u8; SHORT_BYTES_MAX],
     },
     Copied(Arc<[u8]>),
-    Shared {
+    Heap {
         owner: Arc<Buffer>,
+        start: u32,
+        len: u32,
+    },
+    /// Invariant: the cell has these bytes.
+    Cell {
+        owner: Cell,
         start: u32,
         len: u32,
     },
@@ -116,18 +118,19 @@ impl Slice {
     }
 
     /// The bytes `start..start + len` of `owner`, which the slice keeps alive. Does not copy.
-    pub fn shared(owner: Arc<Buffer>, start: usize, len: usize) -> Slice {
-        assert!(start + len <= owner.len(), "a slice lies within its owner");
-        match (u32::try_from(start), u32::try_from(len)) {
-            (Ok(start), Ok(len)) => Slice(Repr::Shared { owner, start, len }),
-            _ => Slice::copy_from(&owner[start..start + len]),
+    pub fn shared(owner: Bytes, start: usize, len: usize) -> Slice {
+        assert!(start.checked_add(len).is_some_and(|end| end <= owner.len()), "a slice lies within its owner");
+        match (u32::try_from(start), u32::try_from(len), owner.0) {
+            (Ok(start), Ok(len), Owner::Heap(owner)) => Slice(Repr::Heap { owner, start, len }),
+            (Ok(start), Ok(len), Owner::Cell(owner)) => Slice(Repr::Cell { owner, start, len }),
+            (_, _, owner) => Slice::copy_from(&Bytes(owner)[start..start + len]),
         }
     }
 
     /// A slice that owns `bytes`.
     pub fn owned(bytes: Vec<u8>) -> Slice {
         let len = bytes.len();
-        Slice::shared(Arc::new(Buffer::new(bytes)), 0, len)
+        Slice::shared(Bytes::new(bytes), 0, len)
     }
 
     /// The memory that the slice keeps alive, in bytes, which may be more than its length.
@@ -135,7 +138,17 @@ impl Slice {
         match &self.0 {
             Repr::Short { .. } => 0,
             Repr::Copied(bytes) => bytes.len(),
-            Repr::Shared { owner, .. } => owner.held_bytes(),
+            Repr::Heap { owner, .. } => owner.bytes.capacity(),
+            Repr::Cell { owner, .. } => owner.held_bytes(),
+        }
+    }
+
+    /// The memory that the slice keeps alive and `other` does not.
+    pub(crate) fn held_bytes_beside(&self, other: &Slice) -> usize {
+        match (&self.0, &other.0) {
+            (Repr::Heap { owner, .. }, Repr::Heap { owner: same, .. }) if Arc::ptr_eq(owner, same) => 0,
+            (Repr::Cell { owner, .. }, Repr::Cell { owner: same, .. }) if owner.is(same) => 0,
+            _ => self.held_bytes(),
         }
     }
 
@@ -146,12 +159,22 @@ impl Slice {
     pub fn subslice(&self, range: std::ops::Range<usize>) -> Slice {
         match &self.0 {
             Repr::Short { .. } | Repr::Copied(_) => Slice::copy_from(&self[range]),
-            Repr::Shared { owner, start, len } => {
-                assert!(range.start <= range.end && range.end <= *len as usize, "a subslice lies within its slice");
-                Slice::shared(owner.clone(), *start as usize + range.start, range.len())
+            Repr::Heap { owner, start, len } => {
+                let (start, len) = part_of(*start, *len, range);
+                Slice(Repr::Heap { owner: owner.clone(), start, len })
+            }
+            Repr::Cell { owner, start, len } => {
+                let (start, len) = part_of(*start, *len, range);
+                Slice(Repr::Cell { owner: owner.clone(), start, len })
             }
         }
     }
+}
+
+/// Where a range of a slice begins in its owner, and its length.
+fn part_of(start: u32, len: u32, range: std::ops::Range<usize>) -> (u32, u32) {
+    assert!(range.start <= range.end && range.end <= len as usize, "a subslice lies within its slice");
+    (start + range.start as u32, range.len() as u32)
 }
 
 impl Default for Slice {
@@ -169,7 +192,9 @@ impl Deref for Slice {
         match &self.0 {
             Repr::Short { len, bytes } => &bytes[..*len as usize],
             Repr::Copied(bytes) => bytes,
-            Repr::Shared { owner, start, len } => &owner[*start as usize..(*start + *len) as usize],
+            Repr::Heap { owner, start, len } => &owner.bytes[*start as usize..(*start + *len) as usize],
+            // SAFETY: the invariant of the slice.
+            Repr::Cell { owner, start, len } => unsafe { owner.part(*start, *len) },
         }
     }
 }
@@ -249,7 +274,7 @@ mod tests {
     #[test]
     fn a_shared_slice_keeps_its_owner_counted() {
         let gauge = Arc::new(Gauge::default());
-        let buffer = Arc::new(Buffer::counted(b"hello world".to_vec(), gauge.clone()));
+        let buffer = Bytes::counted(b"hello world".to_vec(), gauge.clone());
         let word = Slice::shared(buffer, 6, 5);
         assert_eq!(word, b"world");
         assert_eq!(word.subslice(1..3), b"or");

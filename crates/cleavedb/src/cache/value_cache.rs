@@ -14,13 +14,13 @@ use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::base::{Buffer, FileId, Gauge, Kind, Slice, Stamp};
+use crate::base::{Bytes, FileId, Gauge, Kind, Slice, Stamp};
 use crate::cache::ghosts::{GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::io::Cells;
 
-/// Memory per value beyond its cell: the header and that of the allocator, and the cache's own entry.
-const OVERHEAD_BYTES: u64 = 272;
+/// Memory per value beyond its cell: the cache's own entry (measured: 122 B).
+const OVERHEAD_BYTES: u64 = 144;
 /// Typical memory per value.
 const VALUE_BYTES_TYPICAL: usize = 2 << 10;
 /// A value larger than this fraction of the cache is not cached, since it would evict too many other_versions.
@@ -51,8 +51,6 @@ impl Hash for LookupKey<'_> {
 #[derive(Clone)]
 struct EntryKey {
     key: Slice,
-    /// Memory of the key if it is not that of its value.
-    bytes: u32,
     delta: u64,
     hash: u64,
 }
@@ -114,12 +112,13 @@ impl ValueCache {
         let ghosts = Arc::<Ghosts>::default();
         let recorder = GhostRecorder::new(ghosts.clone());
         let values = Cache::with_options(options, BytesHeld, Hashing::default(), recorder);
+        let gauge = Arc::<Gauge>::default();
         ValueCache {
             values,
             ghosts,
             capacity: AtomicU64::new(0),
-            cells: Cells::new(capacity_bytes_max),
-            gauge: Arc::default(),
+            cells: Cells::new(capacity_bytes_max, gauge.clone()),
+            gauge,
             other_versions: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -181,23 +180,23 @@ impl ValueCache {
         {
             return;
         }
-        let (key, bytes, value) = match self.in_cell(full_key, value) {
-            Some((key, value)) => (key, 0, value),
+        let (key, value) = match self.in_cell(full_key, value) {
+            Some(both) => both,
             // It may share the memory of others.
             None if value.held_bytes() as u64 > self.capacity() / PARTS_MIN => return,
             None => {
-                let key = Buffer::counted(full_key.to_vec(), self.gauge.clone());
-                (Slice::shared(Arc::new(key), 0, full_key.len()), full_key.len() as u32, value.clone())
+                let key = Bytes::counted(full_key.to_vec(), self.gauge.clone());
+                (Slice::shared(key, 0, full_key.len()), value.clone())
             }
         };
-        let entry_key = EntryKey { key, bytes, delta: wanted.delta, hash: wanted.hash };
+        let entry_key = EntryKey { key, delta: wanted.delta, hash: wanted.hash };
         self.values.insert(entry_key, ValueEntry { stamp, table, value });
     }
 
     /// A key and its value, in a cell of their own if they fit into one.
     fn in_cell(&self, key: &[u8], value: &[u8]) -> Option<(Slice, Slice)> {
         let cell = self.cells.copy_of(&[key, value])?;
-        let owner = Arc::new(Buffer::in_cell(cell, self.gauge.clone()));
+        let owner = Bytes::from(cell);
         Some((Slice::shared(owner.clone(), 0, key.len()), Slice::shared(owner, key.len(), value.len())))
     }
 
@@ -207,11 +206,7 @@ impl ValueCache {
             for (entry_key, entry) in self.values.iter().filter(|(_, entry)| packing.moves(&entry.value)) {
                 if let Some((key, value)) = self.in_cell(&entry_key.key, &entry.value) {
                     // Fails if it has been evicted meanwhile. A newer version that came meanwhile is replaced, and read again.
-                    let _ = self.values.replace(
-                        EntryKey { key, bytes: 0, ..entry_key },
-                        ValueEntry { value, ..entry },
-                        true,
-                    );
+                    let _ = self.values.replace(EntryKey { key, ..entry_key }, ValueEntry { value, ..entry }, true);
                 }
             }
         }
@@ -262,14 +257,14 @@ impl ValueCache {
 
 impl Weighter<EntryKey, ValueEntry> for BytesHeld {
     fn weight(&self, entry_key: &EntryKey, kept: &ValueEntry) -> u64 {
-        kept.value.held_bytes() as u64 + u64::from(entry_key.bytes) + OVERHEAD_BYTES
+        (entry_key.key.held_bytes() + kept.value.held_bytes_beside(&entry_key.key)) as u64 + OVERHEAD_BYTES
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Buffer, Gauge, Kind, Seqno};
+    use crate::base::{Bytes, Gauge, Kind, Seqno};
 
     fn stamp(number: u64) -> Stamp {
         Stamp::new(Seqno(number), Kind::PutAt)
@@ -288,7 +283,7 @@ mod tests {
     }
 
     fn value(bytes: usize, gauge: &Arc<Gauge>) -> Slice {
-        Slice::shared(Arc::new(Buffer::counted(vec![7; bytes], gauge.clone())), 30, bytes - 30)
+        Slice::shared(Bytes::counted(vec![7; bytes], gauge.clone()), 30, bytes - 30)
     }
 
     #[test]
@@ -328,7 +323,7 @@ mod tests {
         assert_eq!((gauge.get(), cache.weight()), (100 << 10, (100 << 10) + 8 + OVERHEAD_BYTES));
         assert_eq!((cache.pinned_bytes(gauge.get()), cache.cells.resident_bytes()), (0, 0));
         // Of values that share much memory only copies are kept.
-        let owner = Arc::new(Buffer::counted(vec![7; 1 << 20], gauge.clone()));
+        let owner = Bytes::counted(vec![7; 1 << 20], gauge.clone());
         insert(&cache, 2, &Slice::shared(owner.clone(), 0, 100));
         insert(&cache, 3, &Slice::shared(owner, 0, 100 << 10));
         // Without cells none is.

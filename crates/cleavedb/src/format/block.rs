@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::packed::PackedLayout;
 use crate::base::file_set::FileSet;
 use crate::base::limits::FULL_KEY_BYTES_MAX;
-use crate::base::{Address, Buffer, Cursor, Error, Kind, Result, Slice, Stamp, varint};
+use crate::base::{Address, Bytes, Cursor, Error, Kind, Result, Slice, Stamp, varint};
 
 /// Length of a restart point, and of their count.
 pub(super) const OFFSET_BYTES: usize = 4;
@@ -45,7 +45,7 @@ impl BlockOrigin {
 
 /// A cursor over one block.
 pub struct BlockCursor {
-    block: Arc<Buffer>,
+    block: Bytes,
     origin: BlockOrigin,
     /// Where the entries end and the restart points begin.
     entries_end: usize,
@@ -67,7 +67,7 @@ pub struct BlockCursor {
 
 impl BlockCursor {
     /// A cursor over `block`, not positioned.
-    pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> Result<BlockCursor> {
+    pub fn new(block: Bytes, origin: BlockOrigin) -> Result<BlockCursor> {
         let (entries_end, restart_count, packed) = Self::parse_ends(&block, &origin)?;
         Ok(BlockCursor {
             block,
@@ -87,7 +87,7 @@ impl BlockCursor {
     }
 
     /// Replaces the block by another one of the same file, at `offset`; the cursor is then not positioned.
-    pub fn open(&mut self, block: Arc<Buffer>, offset: u64) -> Result<()> {
+    pub fn open(&mut self, block: Bytes, offset: u64) -> Result<()> {
         self.origin.offset = offset;
         (self.entries_end, self.restart_count, self.packed) = Self::parse_ends(&block, &self.origin)?;
         self.block = block;

@@ -36,7 +36,7 @@ fn fill(mut builder: BlockBuilder, versions: &[Version]) -> Vec<u8> {
 }
 
 fn open(block: Vec<u8>) -> Result<BlockCursor> {
-    BlockCursor::new(Arc::new(Buffer::new(block)), origin())
+    BlockCursor::new(Bytes::new(block), origin())
 }
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {

@@ -4,12 +4,10 @@
 //!
 //! Diagram: `docs/formats/table.md`. Written by the table builder and by runs.
 
-use std::sync::Arc;
-
 use super::block::{BlockCursor, BlockOrigin};
 use super::block_builder::BlockBuilder;
 use crate::base::tombstones::{Fragment, TombstoneSpan};
-use crate::base::{Buffer, Cursor, Error, Kind, Result, Seqno, Stamp, varint};
+use crate::base::{Bytes, Cursor, Error, Kind, Result, Seqno, Stamp, varint};
 
 /// Fragments that a search reads after its binary search, at most.
 const RESTART_ENTRIES: usize = 4;
@@ -46,7 +44,7 @@ impl RangeBlockBuilder {
 
 /// A reader of a block of fragments.
 pub struct RangeBlock {
-    block: Arc<Buffer>,
+    block: Bytes,
     origin: BlockOrigin,
 }
 
@@ -84,7 +82,7 @@ impl<'a> FragmentEntry<'a> {
 
 impl RangeBlock {
     /// A reader of `block`, which was read from `origin`.
-    pub fn new(block: Arc<Buffer>, origin: BlockOrigin) -> RangeBlock {
+    pub fn new(block: Bytes, origin: BlockOrigin) -> RangeBlock {
         RangeBlock { block, origin }
     }
 
@@ -172,6 +170,8 @@ impl RangeBlock {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::base::Gauge;
     use crate::base::tombstones::{RangeTombstone, fragment};
@@ -179,7 +179,7 @@ mod tests {
     use std::path::Path;
 
     fn open(bytes: Vec<u8>) -> RangeBlock {
-        let block = Arc::new(Buffer::counted(bytes, Arc::<Gauge>::default()));
+        let block = Bytes::counted(bytes, Arc::<Gauge>::default());
         RangeBlock::new(block, BlockOrigin::new(Arc::from(Path::new("block")), 7))
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::checksum::agrees;
 use super::compression::{self, Compression};
-use crate::base::{Address, Buffer, Error, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
+use crate::base::{Address, Bytes, Error, Gauge, KeyspaceId, Kind, Seqno, Slice, limits, split_key};
 
 /// Length of the header, which precedes the key.
 pub const HEADER_BYTES: usize = 23;
@@ -107,7 +107,7 @@ pub fn value_of(
         Cow::Owned(value) if value.len() == len => (value, 0),
         Cow::Owned(_) => return Err("another record lies at the address".into()),
     };
-    Ok(Slice::shared(Arc::new(Buffer::counted(bytes, gauge.clone())), start, len))
+    Ok(Slice::shared(Bytes::counted(bytes, gauge.clone()), start, len))
 }
 
 /// Decodes `bytes`, which must be version `seqno` of `full_key`, or any version.

@@ -22,7 +22,7 @@ use crate::base::key::range_end;
 use crate::base::kind::{Seqno, Stamp};
 use crate::base::ranges::{KeyRange, Mark};
 use crate::base::tombstones::{RangeTombstone, RangeTombstones, TombstoneSpan};
-use crate::base::{Address, Buffer, FileId, Kind, Result, Slice, full_key};
+use crate::base::{Address, Bytes, FileId, Kind, Result, Slice, full_key};
 use crate::format::record::Operation;
 use crate::sched::sync::{Mutex, RwLock};
 
@@ -83,7 +83,7 @@ impl Chain {
         if self.versions.is_empty() {
             return true;
         }
-        let bytes = Arc::new(Buffer::new(std::mem::take(&mut self.bytes)));
+        let bytes = Bytes::new(std::mem::take(&mut self.bytes));
         let mut start = 0;
         self.versions.drain(..).all(|(stamp, end)| {
             let payload = Slice::shared(bytes.clone(), start, end - start);

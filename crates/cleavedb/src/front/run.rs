@@ -11,7 +11,7 @@ use crate::base::cursor::compare;
 use crate::base::ranges::Mark;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
 use crate::base::versions::VersionSource;
-use crate::base::{Address, Buffer, Cursor, Gauge, Kind, Result, Seqno, Slice, Stamp, verify};
+use crate::base::{Address, Bytes, Cursor, Gauge, Kind, Result, Seqno, Slice, Stamp, verify};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::block_builder::BlockBuilder;
 use crate::format::filter::{Filter, FilterBuilder};
@@ -41,7 +41,7 @@ pub struct Run {
 struct RunBlock {
     first_key: Box<[u8]>,
     first_stamp: Stamp,
-    block: Arc<Buffer>,
+    block: Bytes,
 }
 
 /// A key range of a run that is being built, the output of one subtask.
@@ -235,7 +235,7 @@ fn range_block(fragments: &[Fragment], gauge: &Arc<Gauge>) -> (Option<RangeBlock
     fragments.iter().for_each(|fragment| builder.add(fragment));
     let bytes = builder.finish();
     let len = bytes.len();
-    let block = Arc::new(Buffer::counted(bytes, gauge.clone()));
+    let block = Bytes::counted(bytes, gauge.clone());
     (Some(RangeBlock::new(block, BlockOrigin::new(memory_path(), 0))), len)
 }
 
@@ -261,7 +261,7 @@ impl RunBuilder<'_> {
         if let Some((first_key, first_stamp)) = self.first.take() {
             let mut bytes = self.block.finish();
             bytes.shrink_to_fit();
-            let block = Arc::new(Buffer::counted(bytes, self.gauge.clone()));
+            let block = Bytes::counted(bytes, self.gauge.clone());
             self.blocks.push(RunBlock { first_key, first_stamp, block });
         }
     }

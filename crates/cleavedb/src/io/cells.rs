@@ -1,5 +1,5 @@
 //! Memory of the caches, apart from the heap: pieces of similar size lie side by side in cells, in slabs of pages that go
-//! back to the system when they are empty.
+//! back to the system when they are empty. Each piece has its count of references before it ([`Cell`]).
 //!
 //! What a cache keeps lives long and ends in no order. On the heap, which has a part for each thread, the gaps that it leaves
 //! are filled only by the thread that took the memory, and one small piece keeps a page resident (decision record 061).
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::base::Gauge;
 use crate::base::cell::{Cell, CellHome};
 
 /// Bounds of the size of a slab: a cache has about this many, so that slabs of many classes with few cells take little of it.
@@ -23,6 +24,8 @@ const SLABS_TYPICAL: usize = 2048;
 const CELLS_MIN: usize = 4;
 /// Cells of each class are at most this much of their size larger than those of the class before, or by 16 bytes.
 const CLASS_PART: usize = 16;
+const CLASS_STEP_MIN: usize = 16;
+const _: () = assert!(CLASS_STEP_MIN.is_multiple_of(Cell::ALIGNMENT) && SLAB_BYTES.0.is_multiple_of(Cell::ALIGNMENT));
 /// Packing is worth its copies if it empties one of this many slabs, and at least as many slabs.
 const WASTE_PART: usize = 8;
 
@@ -37,6 +40,8 @@ struct Shared {
     sizes: Vec<usize>,
     slabs: Mutex<Slabs>,
     is_packing: AtomicBool,
+    /// Bytes of the cells in use.
+    gauge: Arc<Gauge>,
 }
 
 /// Address space for all slabs; none if the system refuses.
@@ -129,15 +134,15 @@ impl Slab {
 }
 
 impl Cells {
-    /// Cells for a cache of at most `capacity_bytes`, counted as [`Cell::held_bytes`] does.
-    pub fn new(capacity_bytes: usize) -> Cells {
+    /// Cells for a cache of at most `capacity_bytes`; they count as [`Cell::held_bytes`], and are counted in `gauge`.
+    pub fn new(capacity_bytes: usize, gauge: Arc<Gauge>) -> Cells {
         let (least, most) = SLAB_BYTES;
         // Whole pages.
         let slab_bytes = (capacity_bytes / SLABS_TYPICAL).next_power_of_two().clamp(least, most).max(page_bytes());
         let mut sizes = vec![64];
         while let Some(last) = sizes.last().filter(|last| **last < slab_bytes / CELLS_MIN) {
             let step = (1 << last.ilog2()) / CLASS_PART;
-            sizes.push(last + step.max(16));
+            sizes.push(last + step.max(CLASS_STEP_MIN));
         }
         let classes = sizes.iter().map(|_| Class::default()).collect();
         // Addresses are not memory: a cache is larger while others lend it theirs, and slabs are not full.
@@ -145,28 +150,19 @@ impl Cells {
         let area = Area::new(bytes / slab_bytes * slab_bytes);
         let (slabs, released, empty) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         let slabs = Mutex::new(Slabs { slabs, released, empty, classes, excess_left: 0 });
-        Cells(Arc::new(Shared { area, slab_bytes, sizes, slabs, is_packing: AtomicBool::new(false) }))
+        Cells(Arc::new(Shared { area, slab_bytes, sizes, slabs, is_packing: AtomicBool::new(false), gauge }))
     }
 
     /// A cell with a copy of the `parts`, one after the other; `None` if they are too large, or no slab is left.
     pub fn copy_of(&self, parts: &[&[u8]]) -> Option<Cell> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        let class = self.0.sizes.partition_point(|size| *size < len);
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let class = self.0.sizes.partition_point(|size| *size < Cell::HEADER_BYTES + len);
         let offset = self.0.take(class)?;
-        // With its part of the slab's rest.
-        let size = self.0.slab_bytes / self.0.per_slab(class);
-        // SAFETY: the cell is within the area, and nobody else has it.
-        let start = unsafe { self.0.area.start.add(offset) };
-        let mut end = start;
-        for part in parts {
-            // SAFETY: all parts together are not longer than the cell, and no part lies in it.
-            unsafe {
-                part.as_ptr().copy_to_nonoverlapping(end.as_ptr(), part.len());
-                end = end.add(part.len());
-            }
-        }
-        // SAFETY: it was just written. The area keeps it, and nobody else has it before it is given back.
-        Some(unsafe { Cell::new(start, len as u32, size as u32, self.0.clone()) })
+        let size = self.0.cell_bytes(class);
+        self.0.gauge.add(size);
+        // SAFETY: the cell is within the area, which lives as long as its home, and nobody else has it. Slabs begin at pages, and
+        // sizes are multiples of the alignment.
+        Some(unsafe { Cell::fill(self.0.area.start.add(offset), size, parts, self.0.clone()) })
     }
 
     /// Bytes of slabs that the system has not got back.
@@ -249,6 +245,11 @@ impl Shared {
         self.slab_bytes / self.sizes[class]
     }
 
+    /// What a cell of the class counts as: with its part of the slab's rest.
+    fn cell_bytes(&self, class: usize) -> usize {
+        self.slab_bytes / self.per_slab(class)
+    }
+
     /// By class: how many slabs more than needed are in use.
     fn excess(&self, slabs: &Slabs) -> Vec<usize> {
         let needed = |(class, of): (usize, &Class)| of.slabs.len() - of.taken.div_ceil(self.per_slab(class));
@@ -289,7 +290,8 @@ impl Shared {
 }
 
 impl CellHome for Shared {
-    fn give_back(&self, start: NonNull<u8>) {
+    fn give_back(&self, start: NonNull<u8>, size: usize) {
+        self.gauge.subtract(size);
         let offset = start.as_ptr() as usize - self.area.start.as_ptr() as usize;
         let Slabs { slabs, empty, classes, .. } = &mut *self.slabs.lock();
         let index = offset / self.slab_bytes;
@@ -321,8 +323,9 @@ mod tests {
 
     #[test]
     fn pieces_of_all_sizes_keep_their_bytes_and_larger_ones_are_refused() {
-        let cells = Cells::new(128 << 20);
-        let kept: Vec<(Vec<u8>, Cell)> = (0..=16 << 10)
+        let cells = Cells::new(128 << 20, Arc::default());
+        let most = (16 << 10) - Cell::HEADER_BYTES;
+        let kept: Vec<(Vec<u8>, Cell)> = (0..=most)
             .step_by(37)
             .map(|len| {
                 let bytes = piece(len, len);
@@ -333,11 +336,10 @@ mod tests {
             .collect();
         for (bytes, cell) in &kept {
             assert_eq!(cell[..], bytes[..]);
-            assert!(
-                cell.held_bytes() >= bytes.len() && cell.held_bytes() <= (bytes.len() + bytes.len() / 3 + 16).max(64)
-            );
+            let len = Cell::HEADER_BYTES + bytes.len();
+            assert!(cell.held_bytes() >= len && cell.held_bytes() <= (len + len / 3 + 16).max(64));
         }
-        assert!(cells.copy_of(&[&piece(0, 16 << 10), b"x"]).is_none());
+        assert!(cells.copy_of(&[&piece(0, most), b"x"]).is_none());
         assert!(cells.resident_bytes() > 0);
         drop(kept);
         cells.release_empty();
@@ -346,7 +348,7 @@ mod tests {
 
     #[test]
     fn gaps_are_filled_before_another_slab_is_taken_and_there_is_an_end() {
-        let cells = Cells::new(1 << 20);
+        let cells = Cells::new(1 << 20, Arc::default());
         let mut kept: Vec<Cell> = (0..).map_while(|number| cells.copy_of(&[&piece(number, 1000)])).collect();
         assert!(kept.len() > 1000 && cells.copy_of(&[&[7; 1000]]).is_none());
         let resident = cells.resident_bytes();
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn packing_empties_slabs_with_few_pieces() {
-        let cells = Cells::new(4 << 20);
+        let cells = Cells::new(4 << 20, Arc::default());
         let mut kept: Vec<(usize, Cell)> =
             (0..4000).map(|number| (number, cells.copy_of(&[&piece(number, 1000)]).unwrap())).collect();
         assert!(cells.packing().is_none(), "all slabs are full");
@@ -389,7 +391,7 @@ mod tests {
 
     #[test]
     fn pieces_that_cannot_be_moved_are_not_tried_again() {
-        let cells = Cells::new(4 << 20);
+        let cells = Cells::new(4 << 20, Arc::default());
         let mut kept: Vec<Cell> = (0..4000).map(|number| cells.copy_of(&[&piece(number, 1000)]).unwrap()).collect();
         let mut number = 0;
         kept.retain(|_| {
@@ -411,7 +413,7 @@ mod tests {
 
     #[test]
     fn threads_take_and_give_back_cells_at_once() {
-        let cells = Cells::new(1 << 20);
+        let cells = Cells::new(1 << 20, Arc::default());
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let cells = &cells;
@@ -432,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_cell_outlives_its_cells() {
-        let cells = Cells::new(1 << 20);
+        let cells = Cells::new(1 << 20, Arc::default());
         let cell = cells.copy_of(&[b"kept"]).unwrap();
         drop(cells);
         assert_eq!(&cell[..], b"kept");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::table::{BAD_INDEX, BAD_TOP_INDEX, Table};
 use crate::base::key_versions::{KeyVersion, KeyVersions, inline};
-use crate::base::{Buffer, Cursor, Error, FileId, Result, Seqno, Stamp};
+use crate::base::{Bytes, Cursor, Error, FileId, Result, Seqno, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::cache::operand_cache::{OperandCache, OperandList};
 use crate::cache::value_cache::{ValueCache, ValueEntry};
@@ -147,7 +147,7 @@ impl TableLookUp for OneKeyCached<'_> {
 }
 
 /// Blocks from the cache only.
-fn cached_blocks(table: &Arc<Table>) -> impl Fn(BlockHandle, PriorityPool) -> Result<Arc<Buffer>, Unanswered> {
+fn cached_blocks(table: &Arc<Table>) -> impl Fn(BlockHandle, PriorityPool) -> Result<Bytes, Unanswered> {
     move |handle, pool| {
         let missing = || Unanswered::NotCached(MissingBlock { table: table.clone(), handle, pool });
         table.cached_block(handle, pool).ok_or_else(missing)
@@ -186,7 +186,7 @@ impl OpenBlocks {
     fn look_up<E: From<Error>>(
         &mut self,
         table: &Table,
-        block: impl Fn(BlockHandle, PriorityPool) -> Result<Arc<Buffer>, E>,
+        block: impl Fn(BlockHandle, PriorityPool) -> Result<Bytes, E>,
         key: &[u8],
         snapshot: Seqno,
         versions: &mut KeyVersions,
@@ -255,7 +255,7 @@ fn open<'a, E: From<Error>>(
     open: &'a mut Option<OpenBlock>,
     table: &Table,
     handle: BlockHandle,
-    block: impl FnOnce() -> Result<Arc<Buffer>, E>,
+    block: impl FnOnce() -> Result<Bytes, E>,
 ) -> Result<&'a mut BlockCursor, E> {
     let at_handle = match open.take() {
         Some(at_handle) if at_handle.0 == handle => at_handle,

@@ -12,7 +12,7 @@ use super::blocks::Blocks;
 use super::readers::Readers;
 use crate::base::memory::Counted;
 use crate::base::tombstones::{Fragment, RangeTombstones, TombstoneSpan};
-use crate::base::{Buffer, Error, FileKey, Gauge, Result, Seqno};
+use crate::base::{Bytes, Error, FileKey, Gauge, Result, Seqno};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::BlockOrigin;
 use crate::format::meta::TableMeta;
@@ -44,7 +44,7 @@ pub struct Table {
     /// Read and checked at first use.
     places: OnceLock<Places>,
     /// The top index, unless it is large.
-    top_index: OnceLock<Arc<Buffer>>,
+    top_index: OnceLock<Bytes>,
     readers: Arc<Readers>,
     /// How many of its versions have an older version in other tables, by estimate; [`u64::MAX`] if that is not known.
     covering: AtomicU64,
@@ -203,12 +203,12 @@ impl Table {
     }
 
     /// The top index, if it is kept in memory.
-    pub(super) fn kept_top_index(&self) -> Option<&Arc<Buffer>> {
+    pub(super) fn kept_top_index(&self) -> Option<&Bytes> {
         self.top_index.get()
     }
 
     /// Keeps the top index, if it is small.
-    pub(super) fn keep_top_index(&self, block: &Arc<Buffer>) {
+    pub(super) fn keep_top_index(&self, block: &Bytes) {
         if block.len() as u64 <= TOP_INDEX_BYTES_MAX {
             // A copy, so that it is counted with the table.
             self.top_index.get_or_init(|| self.counted(block.to_vec(), &self.readers.resident));
@@ -240,12 +240,12 @@ impl Table {
     }
 
     /// The block, if it is cached.
-    pub(super) fn cached_block(&self, handle: BlockHandle, pool: PriorityPool) -> Option<Arc<Buffer>> {
+    pub(super) fn cached_block(&self, handle: BlockHandle, pool: PriorityPool) -> Option<Bytes> {
         self.readers.cache.get_from(pool, self.meta.id, handle.offset)
     }
 
     /// The block, through the cache.
-    pub(super) fn block(&self, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Arc<Buffer>> {
+    pub(super) fn block(&self, handle: BlockHandle, pool: PriorityPool, fill_cache: bool) -> Result<Bytes> {
         if let Some(block) = self.readers.cache.get_from(pool, self.meta.id, handle.offset) {
             return Ok(block);
         }
@@ -265,7 +265,7 @@ impl Table {
         if fill_cache { self.readers.cache.gauge() } else { &self.readers.jobs }
     }
 
-    fn keep(&self, handle: BlockHandle, pool: PriorityPool, block: &Arc<Buffer>) {
+    fn keep(&self, handle: BlockHandle, pool: PriorityPool, block: &Bytes) {
         self.readers.cache.insert_into(pool, self.meta.id, handle.offset, block.clone());
     }
 
@@ -297,7 +297,7 @@ impl Table {
 
     /// Checks and decompresses a data block with its trailer from bytes that were read ahead, and caches it if asked
     /// to.
-    pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Arc<Buffer>> {
+    pub(super) fn unseal_part(&self, handle: BlockHandle, sealed: &[u8], fill_cache: bool) -> Result<Bytes> {
         let block = self.counted(self.blocks().open_part(handle, sealed)?, self.gauge(fill_cache));
         if fill_cache {
             self.keep(handle, self.pool(), &block);
@@ -306,13 +306,13 @@ impl Table {
     }
 
     /// The same for bytes that hold only this block.
-    fn unseal(&self, handle: BlockHandle, sealed: Vec<u8>, gauge: &Arc<Gauge>) -> Result<Arc<Buffer>> {
+    fn unseal(&self, handle: BlockHandle, sealed: Vec<u8>, gauge: &Arc<Gauge>) -> Result<Bytes> {
         Ok(self.counted(self.blocks().open(handle, sealed)?.1, gauge))
     }
 
-    fn counted(&self, mut bytes: Vec<u8>, gauge: &Arc<Gauge>) -> Arc<Buffer> {
+    fn counted(&self, mut bytes: Vec<u8>, gauge: &Arc<Gauge>) -> Bytes {
         bytes.shrink_to_fit();
-        Arc::new(Buffer::counted(bytes, gauge.clone()))
+        Bytes::counted(bytes, gauge.clone())
     }
 
     /// The block with its trailer within `bytes`, which were read from `start` on; `None` if it is not complete.

@@ -6,12 +6,11 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::table_file::{TableElement, TableFile};
 use crate::base::cursor::compare;
 use crate::base::tombstones::Fragment;
-use crate::base::{Address, Buffer, Error, KeyspaceId, Kind, Stamp, split_key};
+use crate::base::{Address, Bytes, Error, KeyspaceId, Kind, Stamp, split_key};
 use crate::format::filter::may_contain;
 use crate::format::properties::CoveredRange;
 use crate::format::properties::Properties;
@@ -66,7 +65,7 @@ struct TableCheck<'c, 'a> {
     /// Some block could not be read, so the totals are incomplete.
     damaged: bool,
     extents: Vec<BlockHandle>,
-    filter: Option<(BlockHandle, Arc<Buffer>)>,
+    filter: Option<(BlockHandle, Bytes)>,
     /// Offset of the block of the present versions.
     block: u64,
     /// The separator of the previous block.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::table::{BAD_INDEX, BAD_TOP_INDEX, Places, Table};
 use crate::base::file_set::FileSet;
 use crate::base::ranges::Mark;
-use crate::base::{Buffer, Cursor, Kind, Result, Seqno, Slice, Stamp};
+use crate::base::{Bytes, Cursor, Kind, Result, Seqno, Slice, Stamp};
 use crate::cache::block_cache::PriorityPool;
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::table::{BlockHandle, PartitionHandles};
@@ -297,12 +297,12 @@ impl TableCursor {
         Ok(Some(self.data.insert(data)))
     }
 
-    fn block_cursor(&self, handle: BlockHandle, block: Arc<Buffer>) -> Result<BlockCursor> {
+    fn block_cursor(&self, handle: BlockHandle, block: Bytes) -> Result<BlockCursor> {
         BlockCursor::new(block, BlockOrigin::new(self.table.path().clone(), handle.offset))
     }
 
     /// A block from the bytes read ahead, or else from a new read-ahead that starts at the block.
-    fn block_ahead(&mut self, handle: BlockHandle) -> Result<Arc<Buffer>> {
+    fn block_ahead(&mut self, handle: BlockHandle) -> Result<Bytes> {
         let (table, ahead) = (&self.table, &mut self.ahead);
         if let Some(sealed) = table.within(&ahead.bytes, ahead.start, handle) {
             return table.unseal_part(handle, sealed, self.fill_cache);

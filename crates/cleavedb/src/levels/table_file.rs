@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use crate::base::tombstones::Fragment;
-use crate::base::{Buffer, Cursor, Error, FileId, Result, Stamp};
+use crate::base::{Bytes, Cursor, Error, FileId, Result, Stamp};
 use crate::format::block::{BlockCursor, BlockOrigin};
 use crate::format::compression::Compression;
 use crate::format::meta::TableMeta;
@@ -36,7 +36,7 @@ pub enum TableElement<'a> {
     /// The block that indexes all partitions.
     TopIndex(BlockHandle),
     /// The start of a partition, with its filter if it has a readable one.
-    Partition(Option<(BlockHandle, Arc<Buffer>)>),
+    Partition(Option<(BlockHandle, Bytes)>),
     /// The index of a partition, and its separator in the top index.
     Index(BlockHandle, &'a [u8]),
     /// A data block, and its separator in the index. `bytes` is its size before compression.
@@ -98,12 +98,12 @@ impl TableFile {
     }
 
     fn ranges(&self, handle: BlockHandle) -> Result<Vec<Fragment>> {
-        let block = Arc::new(Buffer::new(self.payload(handle)?.1));
+        let block = Bytes::new(self.payload(handle)?.1);
         RangeBlock::new(block, BlockOrigin::new(self.path.clone(), handle.offset)).fragments()
     }
 
     fn partition(&self, handles: PartitionHandles, entry: &BlockCursor, see: &mut Visitor<'_>) -> ControlFlow<()> {
-        let filter = handles.filter.map(|handle| Ok((handle, Arc::new(Buffer::new(self.payload(handle)?.1)))));
+        let filter = handles.filter.map(|handle| Ok((handle, Bytes::new(self.payload(handle)?.1))));
         match filter.transpose() {
             Ok(filter) => see(Ok(TableElement::Partition(filter)))?,
             Err(error) => {
@@ -169,7 +169,7 @@ impl TableFile {
 
     fn block_cursor(&self, handle: BlockHandle, bytes: Vec<u8>) -> Result<BlockCursor> {
         let origin = BlockOrigin { path: self.path.clone(), offset: handle.offset };
-        BlockCursor::new(Arc::new(Buffer::new(bytes)), origin)
+        BlockCursor::new(Bytes::new(bytes), origin)
     }
 
     /// A block, checked and decompressed.

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Address, Buffer, Cursor, DirId, FileId, FileKey, FileKind, Seqno, Stamp};
+use crate::base::{Address, Bytes, Cursor, DirId, FileId, FileKey, FileKind, Seqno, Stamp};
 use crate::cache::block_cache::BlockCache;
 use crate::engine::inspect::stats_page;
 use crate::engine::manifest::decoders;
@@ -122,15 +122,14 @@ pub fn fuzz_current(bytes: &[u8]) {
 
 /// A sorted block, iterated in both directions and searched, and the same bytes as a block of range tombstones.
 pub fn fuzz_block(bytes: &[u8]) {
-    let ranges =
-        RangeBlock::new(Arc::new(Buffer::new(bytes.to_vec())), BlockOrigin::new(Path::new("fuzzed").into(), 0));
+    let ranges = RangeBlock::new(Bytes::new(bytes.to_vec()), BlockOrigin::new(Path::new("fuzzed").into(), 0));
     let _ = ranges.fragments();
     for key in [&b""[..], b"m", &bytes[..bytes.len().min(9)]] {
         let _ = ranges.cover(key, Seqno::MAX);
         assert!(ranges.span_at(key, Seqno::MAX).map_or(true, |span| span.holds(key)));
     }
     let origin = BlockOrigin::new(Path::new("fuzzed").into(), 0);
-    let Ok(mut cursor) = BlockCursor::new(Arc::new(Buffer::new(bytes.to_vec())), origin) else { return };
+    let Ok(mut cursor) = BlockCursor::new(Bytes::new(bytes.to_vec()), origin) else { return };
     let mut moved = cursor.seek_first();
     while moved.is_ok() && cursor.valid() {
         let _ = (cursor.key().len(), cursor.value().len(), cursor.stamp().kind());

@@ -1,11 +1,9 @@
 //! Looks up where many records are now, in an order in which neighbours often lie near each other: it keeps, for each file that
 //! was passed lately, the page of its redirect table that had the last answer.
 
-use std::sync::Arc;
-
 use super::files::{Entry, ValueFiles};
 use super::redirect::{PAGE_BYTES, Redirect};
-use crate::base::{Address, Buffer, FileId, Result};
+use crate::base::{Address, Bytes, FileId, Result};
 
 /// Files whose last pages are kept, each in the place that its number gives.
 const KEPT: usize = 32;
@@ -21,7 +19,7 @@ struct Passed<'a> {
     file: FileId,
     /// Where its records are, if they moved.
     moved: Option<&'a Redirect>,
-    page: Option<Arc<Buffer>>,
+    page: Option<Bytes>,
 }
 
 /// Memory of the pages that are kept.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::files::StoredFile;
-use crate::base::{Address, Buffer, Error, FileId, Result};
+use crate::base::{Address, Bytes, Error, FileId, Result};
 use crate::cache::block_cache::BlockCache;
 use crate::format::checksum::{agrees, placed_checksum};
 use crate::io::append::WriteBuffer;
@@ -248,7 +248,7 @@ impl Redirect {
     ///
     /// # Errors
     /// As [`follow`](Redirect::follow).
-    pub fn follow_from(&self, address: Address, page: &mut Option<Arc<Buffer>>) -> Result<Option<Address>> {
+    pub fn follow_from(&self, address: Address, page: &mut Option<Bytes>) -> Result<Option<Address>> {
         let found = self.find(address.offset, page)?;
         let Some(RedirectEntry { to: (index, offset), len, .. }) = found else { return Ok(None) };
         let damaged = |reason| Error::corruption(self.file.path(), self.table.start, reason);
@@ -326,7 +326,7 @@ impl Redirect {
         }
     }
 
-    fn find(&self, offset: u64, known: &mut Option<Arc<Buffer>>) -> Result<Option<RedirectEntry>> {
+    fn find(&self, offset: u64, known: &mut Option<Bytes>) -> Result<Option<RedirectEntry>> {
         if let Some(page) = known
             && let Looked::Answer(answer) = self.look(page, offset)
         {
@@ -361,7 +361,7 @@ impl Redirect {
     }
 
     /// A page of the table, through the block cache.
-    fn page(&self, number: u64) -> Result<Arc<Buffer>> {
+    fn page(&self, number: u64) -> Result<Bytes> {
         let (id, offset) = (self.file.id(), self.table.start + number * PAGE_BYTES as u64);
         if let Some(page) = self.cache.get(id, offset) {
             return Ok(page);
@@ -369,7 +369,7 @@ impl Redirect {
         let mut bytes = vec![0; PAGE_BYTES];
         read_exact_polled(&*self.file.file()?, &mut bytes, offset)?;
         check_page(&bytes, id, offset).map_err(|reason| self.damaged(number, reason))?;
-        let page = Arc::new(Buffer::counted(bytes, self.cache.gauge().clone()));
+        let page = Bytes::counted(bytes, self.cache.gauge().clone());
         self.cache.insert(id, offset, page.clone());
         Ok(page)
     }
