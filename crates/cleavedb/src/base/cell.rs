@@ -1,5 +1,5 @@
 //! A piece of memory with reference-counted bytes, which goes back to its owner with the last reference. The count lies before
-//! the bytes, so whoever holds a reference finds them without a step in between.
+//! the bytes, so a reference leads to both at once.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -94,8 +94,8 @@ unsafe impl Sync for Cell {}
 impl Clone for Cell {
     #[inline]
     fn clone(&self) -> Cell {
-        // As of an `Arc`: a new reference comes from one that exists. So many that the count overflows do not fit into memory, and
-        // to forget as many would take centuries.
+        // As in an `Arc`: a new reference comes from one that exists. Memory has no room for references that overflow the count, and
+        // to forget that number of them would take centuries.
         self.header().users.fetch_add(1, Ordering::Relaxed);
         Cell(self.0)
     }

@@ -144,6 +144,9 @@ impl Cells {
             let step = (1 << last.ilog2()) / CLASS_PART;
             sizes.push(last + step.max(CLASS_STEP_MIN));
         }
+        // The rest of a slab goes to its cells.
+        let widened = |size: usize| slab_bytes / (slab_bytes / size) / Cell::ALIGNMENT * Cell::ALIGNMENT;
+        let sizes: Vec<usize> = sizes.into_iter().map(widened).collect();
         let classes = sizes.iter().map(|_| Class::default()).collect();
         // Addresses are not memory: a cache is larger while others lend it theirs, and slabs are not full.
         let bytes = capacity_bytes.saturating_mul(2).saturating_add(sizes.len() * slab_bytes);
@@ -158,7 +161,7 @@ impl Cells {
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         let class = self.0.sizes.partition_point(|size| *size < Cell::HEADER_BYTES + len);
         let offset = self.0.take(class)?;
-        let size = self.0.cell_bytes(class);
+        let size = self.0.sizes[class];
         self.0.gauge.add(size);
         // SAFETY: the cell is within the area, which lives as long as its home, and nobody else has it. Slabs begin at pages, and
         // sizes are multiples of the alignment.
@@ -243,11 +246,6 @@ impl Drop for Packing {
 impl Shared {
     fn per_slab(&self, class: usize) -> usize {
         self.slab_bytes / self.sizes[class]
-    }
-
-    /// What a cell of the class counts as: with its part of the slab's rest.
-    fn cell_bytes(&self, class: usize) -> usize {
-        self.slab_bytes / self.per_slab(class)
     }
 
     /// By class: how many slabs more than needed are in use.
