@@ -95,6 +95,8 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "saves": hash.saves,
         "unsaved_bytes": hash.unsaved_bytes,
         "saved_bytes": hash.saved_bytes,
+        "bucket_splits": hash.bucket_splits,
+        "bucket_joins": hash.bucket_joins,
     })
 }
 

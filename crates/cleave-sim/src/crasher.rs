@@ -10,7 +10,7 @@ use cleavedb::testing::{self, SimDisk};
 
 use crate::ledger::Page;
 use crate::operation::Crash;
-use crate::plan::FAST;
+use crate::plan::{DEVICE, FAST};
 use crate::world::World;
 
 /// The image of the disk at the moment of a crash, and the ledger at that moment.
@@ -21,23 +21,28 @@ pub struct Image {
     pub page: Page,
     /// The kind of crash.
     pub crash: Crash,
+    /// One of several disks lost power alone, or kept it alone.
+    pub of_one_disk: bool,
 }
 
 /// The disk after a crash.
 pub fn image_of(disk: &SimDisk, crash: Crash) -> SimDisk {
-    match crash {
-        Crash::Process => disk.process_crash(),
-        // With two disks, one of them may lose power alone.
-        Crash::Power(seed) => match seed % 4 {
-            0 if has_two(disk) => disk.power_loss_of(seed, |directory| directory == Path::new(FAST)),
-            1 if has_two(disk) => disk.power_loss_of(seed, |directory| directory != Path::new(FAST)),
-            _ => disk.power_loss(seed),
-        },
+    match (crash, disk_apart(disk, crash)) {
+        (Crash::Process, _) => disk.process_crash(),
+        (Crash::Power(seed), Some(apart)) => {
+            let loses = seed.is_multiple_of(4);
+            disk.power_loss_of(seed, |directory| (directory == Path::new(apart)) == loses)
+        }
+        (Crash::Power(seed), None) => disk.power_loss(seed),
     }
 }
 
-fn has_two(disk: &SimDisk) -> bool {
-    disk.files().iter().any(|(path, _)| path.starts_with(FAST))
+/// With several disks, the one that loses power alone, or that alone keeps it; in half of all power losses.
+fn disk_apart(disk: &SimDisk, crash: Crash) -> Option<&'static str> {
+    let Crash::Power(seed) = crash else { return None };
+    let is_there = |directory: &&str| disk.files().iter().any(|(path, _)| path.starts_with(directory));
+    let apart: Vec<_> = [FAST, DEVICE].into_iter().filter(is_there).collect();
+    (seed % 4 < 2 && !apart.is_empty()).then(|| apart[(seed / 4) as usize % apart.len()])
 }
 
 /// A pending crash.
@@ -56,9 +61,10 @@ impl Crasher {
             // No other thread runs until the end of this block, so the page and the image show the same moment.
             world.crashed.store(true, Ordering::SeqCst);
             let page = world.ledger.page();
-            let image = image_of(&disk, crash);
+            let of_one_disk = disk_apart(&disk, crash).is_some();
+            let image = Image { disk: image_of(&disk, crash), page, crash, of_one_disk };
             disk.halt();
-            *into.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Image { disk: image, page, crash });
+            *into.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(image);
         });
         Crasher { thread, image }
     }

@@ -13,9 +13,13 @@ use crate::operator::Chain;
 use crate::rng::Rng;
 use crate::slow_spell::SlowSpell;
 
+/// Directory of the database on the simulated disk.
+pub const HOME: &str = "/db";
+
 /// The fast directory, of a database with two.
 pub const FAST: &str = "/fast";
 const SLOW: &str = "/slow";
+const OTHER: &str = "/other";
 
 /// Where the files of an emulated KV device lie.
 pub const DEVICE: &str = "/device";
@@ -82,8 +86,7 @@ impl Plan {
                 Backend::Plain => LogBackend::Plain,
                 Backend::Both => drawn,
             },
-            // A device promises the space of a log from its beginning, and one in files cannot keep that while its disk is full.
-            faults: rng.one_in(3) && !kv_device,
+            faults: rng.one_in(3),
             canary: None,
             verbose: false,
             durability: *rng.pick(&[
@@ -137,7 +140,7 @@ impl Plan {
     /// The slow directory of an epoch, beside [`FAST`], in runs with two.
     pub fn slow_directory(&self, epoch: u64) -> Option<&'static str> {
         let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7469_6572);
-        self.two_directories.then(|| *rng.pick(&[SLOW, SLOW, "/other", FAST]))
+        self.two_directories.then(|| *rng.pick(&[SLOW, SLOW, OTHER, FAST]))
     }
 
     /// What an emulated KV device is like, in runs that have one.
@@ -148,14 +151,33 @@ impl Plan {
         self.kv_device.then(|| parameters.with_capacity(capacity))
     }
 
+    /// The directories that have a disk each; none if everything lies on one.
+    fn disks(&self) -> Vec<&'static str> {
+        let tiers: &[&str] = match (self.two_directories, self.kv_device) {
+            (true, _) => &[FAST, SLOW, OTHER],
+            (false, true) => &[HOME],
+            (false, false) => &[],
+        };
+        tiers.iter().copied().chain(self.kv_device.then_some(DEVICE)).collect()
+    }
+
+    /// True if one of several disks fails, or vanishes, or is full in some epochs.
+    pub fn breaks_one_disk(&self) -> bool {
+        self.faults && self.clients == 1 && !self.disks().is_empty()
+    }
+
     /// How long an operation on each directory takes in an epoch: two disks are not equally fast.
     pub fn latencies(&self, epoch: u64) -> Vec<(&'static str, Duration)> {
         let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x6c61_7465);
-        let mut drawn = |of: &[u64]| Duration::from_micros(*rng.pick(of));
-        match self.two_directories {
-            true => vec![(FAST, drawn(&[0, 0, 2])), (SLOW, drawn(&[0, 0, 20, 200])), ("/other", drawn(&[0, 40]))],
-            false => Vec::new(),
-        }
+        let mut latency_of = |directory| {
+            let micros: &[u64] = match directory {
+                FAST => &[0, 0, 2],
+                OTHER => &[0, 40],
+                _ => &[0, 0, 20, 200],
+            };
+            (directory, Duration::from_micros(*rng.pick(micros)))
+        };
+        self.disks().into_iter().map(&mut latency_of).collect()
     }
 
     /// A time in an epoch in which one of two disks is far slower than else.
@@ -172,17 +194,38 @@ impl Plan {
         Some(SlowSpell { directory, after, lasts, latency: Duration::from_micros(latency), usual })
     }
 
-    /// True if the disk of one of two directories vanishes in an epoch, in place of other faults. A run with a planted bug is
-    /// about that bug.
+    /// True if the disk of one of several directories vanishes in an epoch, in place of other faults. A run with a planted bug
+    /// is about that bug.
     pub fn vanishes(&self, epoch: u64) -> bool {
         let mut rng = Rng::of(self.seed.wrapping_add(epoch), 0x7661_6e69);
-        self.faults && self.two_directories && self.clients == 1 && self.canary.is_none() && rng.one_in(2)
+        self.breaks_one_disk() && self.canary.is_none() && rng.one_in(2)
     }
 
-    /// The directory on whose disk faults occur, if the database has two and only one of them fails.
+    /// The directory on whose disk faults occur, if only one of several fails.
     pub fn failing_directory(&self, drawn: u64) -> Option<&'static str> {
-        let directories = [None, Some(FAST), Some(SLOW), Some("/other")];
-        directories[drawn as usize % directories.len()].filter(|_| self.two_directories)
+        let directories: Vec<_> = [None].into_iter().chain(self.disks().into_iter().map(Some)).collect();
+        directories[drawn as usize % directories.len()]
+    }
+
+    /// The directory whose disk vanishes; `None` if everything lies on one.
+    pub fn vanishing_directory(&self, drawn: u64) -> Option<&'static str> {
+        let disks = self.disks();
+        self.failing_directory(drawn).or_else(|| disks.first().copied())
+    }
+
+    /// The directories of the database in an epoch, without its KV device.
+    pub fn directories(&self, epoch: u64) -> Vec<&'static str> {
+        match self.slow_directory(epoch) {
+            Some(slow) => vec![FAST, slow],
+            None => vec![HOME],
+        }
+    }
+
+    /// The directory whose disk is full, or `None` if all disks are. The disk of a KV device is not: a device promises the space
+    /// of a log from its beginning, and one in files cannot keep that while others fill its disk.
+    pub fn full_directory(&self, drawn: u64) -> Option<&'static str> {
+        let full = self.failing_directory(drawn).filter(|directory| *directory != DEVICE);
+        full.or_else(|| self.kv_device.then(|| self.disks()[0]))
     }
 
     /// The options to look at the database, wherever its files lie.

@@ -13,6 +13,8 @@ pub struct Report {
     pub crashes: u64,
     /// Power losses.
     pub power_losses: u64,
+    /// Of these, those in which one of several disks lost power alone, or kept it alone.
+    pub one_disk_losses: u64,
     /// Crashes during recovery.
     pub crashes_in_recovery: u64,
     /// Epochs with disk faults.
@@ -21,10 +23,20 @@ pub struct Report {
     pub vanished: u64,
     /// See `vanished`.
     pub opened_without: u64,
+    /// How often one of several disks was full.
+    pub full_disks: u64,
     /// Epochs in which one disk was far slower for a while.
     pub slow_spells: u64,
-    /// Logs that were born on a KV device.
+    /// Bytes of files that moved between tiers, and logs that were born on the slow one.
+    pub bytes_between_tiers: u64,
+    /// See `bytes_between_tiers`.
+    pub logs_born_slow: u64,
+    /// How often writers began to go around background work.
+    pub redirects: u64,
+    /// Logs that were born on a KV device, and bytes of such logs that have left it.
     pub logs_on_device: u64,
+    /// See `logs_on_device`.
+    pub bytes_rolled_back: u64,
     /// Compactions that ran before the database was closed or crashed.
     pub compactions: u64,
     /// Their subtasks, not counting the first of each.
@@ -43,7 +55,11 @@ pub struct Report {
     pub bucket_rewrites: u64,
     /// See `bucket_rewrites`.
     pub folds: u64,
-    /// How often the indexes of hash keyspaces were saved.
+    /// How often buckets of the indexes of hash keyspaces were split, and joined.
+    pub index_splits: u64,
+    /// See `index_splits`.
+    pub index_joins: u64,
+    /// How often these indexes were saved.
     pub index_saves: u64,
     /// Logs of records of hash keyspaces that were freed, and records that were written again for that.
     pub indexed_logs_freed: u64,
@@ -60,12 +76,18 @@ impl Report {
         self.epochs += other.epochs;
         self.crashes += other.crashes;
         self.power_losses += other.power_losses;
+        self.one_disk_losses += other.one_disk_losses;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.faulty_epochs += other.faulty_epochs;
         self.vanished += other.vanished;
         self.opened_without += other.opened_without;
+        self.full_disks += other.full_disks;
         self.slow_spells += other.slow_spells;
+        self.bytes_between_tiers += other.bytes_between_tiers;
+        self.logs_born_slow += other.logs_born_slow;
+        self.redirects += other.redirects;
         self.logs_on_device += other.logs_on_device;
+        self.bytes_rolled_back += other.bytes_rolled_back;
         self.compactions += other.compactions;
         self.compaction_subtasks += other.compaction_subtasks;
         self.value_gcs += other.value_gcs;
@@ -75,6 +97,8 @@ impl Report {
         self.run_subtasks += other.run_subtasks;
         self.bucket_rewrites += other.bucket_rewrites;
         self.folds += other.folds;
+        self.index_splits += other.index_splits;
+        self.index_joins += other.index_joins;
         self.index_saves += other.index_saves;
         self.indexed_logs_freed += other.indexed_logs_freed;
         self.indexed_records_moved += other.indexed_records_moved;
@@ -85,19 +109,29 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} opens, {} process crashes, {} power losses ({} crashes during recovery), ",
-            self.operations, self.epochs, self.crashes, self.power_losses, self.crashes_in_recovery
+            "{} operations, {} opens, {} process crashes, {} power losses ({} of one disk; {} crashes during recovery), ",
+            self.operations,
+            self.epochs,
+            self.crashes,
+            self.power_losses,
+            self.one_disk_losses,
+            self.crashes_in_recovery
         )?;
         write!(
             f,
-            "{} epochs with disk faults (in {} of them a disk vanished, {} opens without it), {} with a slow spell; ",
-            self.faulty_epochs, self.vanished, self.opened_without, self.slow_spells
+            "{} epochs with disk faults (in {} of them a disk vanished, {} opens without it; {} full disks), {} with a slow \
+             spell; ",
+            self.faulty_epochs, self.vanished, self.opened_without, self.full_disks, self.slow_spells
         )?;
         write!(
             f,
-            "{} logs on a KV device; {} compactions with {} additional subtasks, {} value GC jobs ({} beside others) \
-             that compressed {} B of values, {} runs written with {} additional subtasks; ",
-            self.logs_on_device,
+            "{} B moved between tiers, {} logs born on the slow one; {} redirects, {} logs on a KV device, {} B rolled back; ",
+            self.bytes_between_tiers, self.logs_born_slow, self.redirects, self.logs_on_device, self.bytes_rolled_back
+        )?;
+        write!(
+            f,
+            "{} compactions with {} additional subtasks, {} value GC jobs ({} beside others) that compressed {} B of values, \
+             {} runs written with {} additional subtasks; ",
             self.compactions,
             self.compaction_subtasks,
             self.value_gcs,
@@ -108,9 +142,15 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "{} buckets of operands rewritten, {} folds; indexes of hash keyspaces saved {} times, {} of their logs freed, \
-             {} records moved",
-            self.bucket_rewrites, self.folds, self.index_saves, self.indexed_logs_freed, self.indexed_records_moved
+            "{} buckets of operands rewritten, {} folds; {} splits and {} joins in indexes of hash keyspaces, which were saved \
+             {} times, {} of their logs freed, {} records moved",
+            self.bucket_rewrites,
+            self.folds,
+            self.index_splits,
+            self.index_joins,
+            self.index_saves,
+            self.indexed_logs_freed,
+            self.indexed_records_moved
         )
     }
 }

@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::ledger::Page;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::operator::Chain;
+use crate::plan::HOME;
 use crate::recovery::{Expected, Order};
-use crate::simulation::HOME;
 use crate::world::World;
 
 /// Where a session's database is stored.

@@ -21,15 +21,12 @@ use crate::ledger::Page;
 use crate::model::Model;
 use crate::operation::{Crash, FIRST_CHANGING_SLOT, Operation, name_of_slot, operator_of_slot, options_of_slot};
 use crate::order;
-use crate::plan::{DEVICE, FAST, Plan};
+use crate::plan::{DEVICE, HOME, Plan};
 use crate::recovery::{Expected, Order};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::workload::Workload;
 use crate::world::{Tolerance, World};
-
-/// Directory of the database on the simulated disk.
-pub const HOME: &str = "/db";
 
 /// A run that found a bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,7 +300,11 @@ impl Simulation {
         let stats = db.stats();
         let mut progress = lock(&self.progress);
         progress.report.compactions += stats.compactions;
+        progress.report.redirects += stats.bypass.redirects_begun;
         progress.report.logs_on_device += stats.bypass.logs_born_on_device;
+        progress.report.bytes_rolled_back += stats.bypass.bytes_rolled_back;
+        progress.report.logs_born_slow += stats.bypass.logs_born_slow;
+        progress.report.bytes_between_tiers += stats.tiers.bytes_moved;
         progress.report.compaction_subtasks += stats.compaction_subtasks.saturating_sub(stats.compactions);
         progress.report.value_gcs += stats.value_gcs;
         progress.report.value_gcs_beside += stats.value_gcs_beside;
@@ -311,6 +312,8 @@ impl Simulation {
         progress.report.runs += stats.seals + stats.index_merges;
         progress.report.bucket_rewrites += stats.deltas.rewrites;
         progress.report.folds += stats.deltas.folds;
+        progress.report.index_splits += stats.hash.bucket_splits;
+        progress.report.index_joins += stats.hash.bucket_joins;
         progress.report.index_saves += stats.hash.saves;
         progress.report.indexed_logs_freed += stats.hash.logs_freed;
         progress.report.indexed_records_moved += stats.hash.records_moved;
@@ -420,7 +423,7 @@ impl Simulation {
         match how {
             Tolerance::Nothing | Tolerance::SpaceAgain => {}
             Tolerance::Vanished => {
-                let directory = self.plan.failing_directory(self.rng.next()).unwrap_or(FAST);
+                let Some(directory) = self.plan.vanishing_directory(self.rng.next()) else { return };
                 self.note(format!("{directory} vanishes"));
                 self.disk.vanish(Path::new(directory), self.rng.next());
                 lock(&self.progress).report.vanished += 1;
@@ -432,13 +435,14 @@ impl Simulation {
                 1 => faults.fail_directory_after = Some(soon / 8),
                 _ => faults.fail_write_after = Some(soon),
             },
-            Tolerance::NoSpace if lasting => faults.no_space_after_bytes = Some(soon * 1000),
-            Tolerance::NoSpace => match self.plan.failing_directory(self.rng.next()) {
+            Tolerance::NoSpace => match self.plan.full_directory(self.rng.next()) {
+                None if lasting => faults.no_space_after_bytes = Some(soon * 1000),
                 None => self.disk.set_capacity(Some(self.disk.used() + soon * 1000)),
                 Some(directory) => {
                     let directory = Path::new(directory);
                     let used = self.disk.used_in(directory);
                     self.disk.set_directory_capacity(directory, Some(used + soon * 1000));
+                    lock(&self.progress).report.full_disks += 1;
                 }
             },
         }
@@ -466,7 +470,7 @@ impl Simulation {
             let is_owner = |path: &Path| path.ends_with("OWNER") && path.parent() == Some(directory);
             !gone.iter().any(|gone| gone == directory) && self.disk.files().iter().any(|(path, _)| is_owner(path))
         };
-        let is_known = [Some(FAST), self.plan.slow_directory(self.epoch)].into_iter().flatten().any(has_owner);
+        let is_known = self.plan.directories(self.epoch).into_iter().any(has_owner);
         if let (Some(gone), true) = (gone.first(), is_known && self.rng.one_in(2)) {
             self.note(format!("open without {}", gone.display()));
             lock(&self.progress).report.opened_without += 1;
@@ -513,6 +517,7 @@ impl Simulation {
             Crash::Process => report.report.crashes += 1,
             Crash::Power(_) => report.report.power_losses += 1,
         }
+        report.report.one_disk_losses += u64::from(image.of_one_disk);
         drop(report);
         self.note(format!("crash: {:?}", image.crash));
         self.disk = image.disk.clone();

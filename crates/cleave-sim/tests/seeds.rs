@@ -8,33 +8,42 @@ fn seeds(default: u64) -> u64 {
     std::env::var("CLEAVE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(default)
 }
 
-fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
+fn run_plans(plans: impl Iterator<Item = Plan>) -> Report {
     let mut total = Report::default();
-    for seed in seeds {
-        match run(&Plan::new(seed, 300, backend)) {
+    for plan in plans {
+        match run(&plan) {
             Ok(report) => total.add(&report),
             Err(failure) => panic!("{failure}"),
         }
     }
+    total
+}
+
+fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
+    let total = run_plans(seeds.map(|seed| Plan::new(seed, 300, backend)));
     assert!(total.compaction_subtasks > 0 && total.run_subtasks > 0, "some jobs were split into subtasks");
-    assert!(total.logs_on_device > 0, "some logs were born on a KV device");
+    assert!(total.redirects > 0 && total.logs_on_device > 0, "writers went around, and logs were born on a KV device");
+    assert!(total.bytes_between_tiers > 0, "files moved between tiers");
     assert!(total.value_gcs_beside > 0, "some collections ran beside others");
     assert!(total.compressed_bytes > 0, "some moved values were compressed");
     assert!(total.bucket_rewrites > 0 && total.folds > 0, "some buckets were rewritten, and operands folded");
     assert!(
-        total.index_saves > 0 && total.indexed_logs_freed > 0,
+        total.index_saves > 0 && total.indexed_logs_freed > 0 && total.indexed_records_moved > 0,
         "indexes of hash keyspaces were saved, and logs freed"
     );
+    assert!(total.index_splits > 0, "buckets of these indexes were split");
 }
 
+/// Runs in which one disk of several fails, is full, slow or gone, or loses power alone.
 #[test]
-fn seeds_hold_with_the_ring() {
-    run_seeds(Backend::Ring, 0..seeds(25));
-}
-
-#[test]
-fn seeds_hold_with_the_plain_log() {
-    run_seeds(Backend::Plain, 1000..1000 + seeds(25));
+fn seeds_hold_while_one_disk_of_several_fails() {
+    let plans = |backend, first| (first..).map(move |seed| Plan::new(seed, 400, backend)).filter(Plan::breaks_one_disk);
+    let each = seeds(20) as usize / 2;
+    let total = run_plans(plans(Backend::Ring, 2000).take(each).chain(plans(Backend::Plain, 3000).take(each)));
+    assert!(total.vanished > 0 && total.opened_without > 0, "disks vanished, and some opens were without them");
+    assert!(total.full_disks > 0 && total.one_disk_losses > 0, "disks were full, and lost power alone");
+    assert!(total.slow_spells > 0, "disks were slow for a while");
+    assert!(total.logs_on_device > 0, "one of the disks was a KV device");
 }
 
 #[test]

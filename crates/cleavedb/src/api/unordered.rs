@@ -12,7 +12,7 @@ use crate::engine::read::hashed::{HashScan, Item};
 /// All keys and values of a hash keyspace, as they were when the iterator was created, in no particular order: each key once,
 /// whatever is written meanwhile. Holds a snapshot, and the logs it reads, until dropped.
 ///
-/// Keys are taken from the index in memory, a bucket at a time; each value is one read. If merging a key fails, the item is an
+/// Keys are taken from the index in memory, a bucket at a time; each value is one read, and some are read together. If merging a key fails, the item is an
 /// error and the iteration continues.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ impl Iterator for Unordered {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);
             }
-            match self.scan.next_bucket() {
+            match self.scan.next_items() {
                 Ok(Some(items)) => self.ready.extend(items),
                 Ok(None) => return None,
                 Err(error) => return Some(Err(error)),

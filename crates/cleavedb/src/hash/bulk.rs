@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::bucket::{Bucket, NewEntry};
 use super::directory::{DEPTH_MAX, SLOTS_BITS_MAX, Segment};
 use super::place::Place;
-use super::shard::{BUCKET_KEYS_MAX, REACH_BITS};
+use super::shard::REACH_BITS;
 
 /// A key of an index.
 #[derive(Debug)]
@@ -54,23 +54,23 @@ impl Bulk {
     }
 
     /// Makes segments of all keys, which are sorted: with the lowest hash of each, `first` for the lowest of all, whose hashes
-    /// share `base` bits.
-    pub fn segments(&self, first: u64, base: u8, add: &mut dyn FnMut(u64, Segment)) {
-        self.segments_of(&self.keys, first, base, add);
+    /// share `base` bits. A bucket has at most `keys_max` keys, unless it cannot be split.
+    pub fn segments(&self, first: u64, base: u8, keys_max: usize, add: &mut dyn FnMut(u64, Segment)) {
+        self.segments_of(&self.keys, first, base, keys_max, add);
     }
 
-    fn segments_of(&self, keys: &[Key], first: u64, base: u8, add: &mut dyn FnMut(u64, Segment)) {
+    fn segments_of(&self, keys: &[Key], first: u64, base: u8, keys_max: usize, add: &mut dyn FnMut(u64, Segment)) {
         let mut cuts = Vec::new();
-        let is_too_large = keys.len() > BUCKET_KEYS_MAX << SLOTS_BITS_MAX && base < DEPTH_MAX;
+        let is_too_large = keys.len() > keys_max << SLOTS_BITS_MAX && base < DEPTH_MAX;
         if !is_too_large {
-            cut(keys, first, base, &mut cuts);
+            cut(keys, first, base, keys_max, &mut cuts);
         }
         let deepest = cuts.iter().map(|(depth, _)| *depth).max().unwrap_or(base);
         if is_too_large || deepest - base > SLOTS_BITS_MAX {
             let upper = first | 1 << (63 - base);
             let (low, high) = keys.split_at(keys.partition_point(|key| key.hash < upper));
-            self.segments_of(low, first, base + 1, add);
-            return self.segments_of(high, upper, base + 1, add);
+            self.segments_of(low, first, base + 1, keys_max, add);
+            return self.segments_of(high, upper, base + 1, keys_max, add);
         }
         let entry = |key: &Key| NewEntry { tag: key.hash as u8, key: &self.bytes[key.bytes.clone()], place: key.place };
         let bucket = |(depth, keys): (u8, &[Key])| Bucket::of(depth, keys.iter().map(entry));
@@ -80,9 +80,9 @@ impl Bulk {
 
 /// Divides keys with hashes from `first` on, which share `depth` bits, into those of buckets, by the same rule as a bucket that
 /// grows is split.
-fn cut<'a>(keys: &'a [Key], first: u64, depth: u8, buckets: &mut Vec<(u8, &'a [Key])>) {
+fn cut<'a>(keys: &'a [Key], first: u64, depth: u8, keys_max: usize, buckets: &mut Vec<(u8, &'a [Key])>) {
     let shared = match keys {
-        [low, .., high] if keys.len() > BUCKET_KEYS_MAX => (low.hash ^ high.hash).leading_zeros() as u8,
+        [low, .., high] if keys.len() > keys_max => (low.hash ^ high.hash).leading_zeros() as u8,
         _ => u8::MAX,
     };
     if shared > depth + REACH_BITS || shared >= DEPTH_MAX {
@@ -90,6 +90,6 @@ fn cut<'a>(keys: &'a [Key], first: u64, depth: u8, buckets: &mut Vec<(u8, &'a [K
     }
     let upper = first | 1 << (63 - depth);
     let (low, high) = keys.split_at(keys.partition_point(|key| key.hash < upper));
-    cut(low, first, depth + 1, buckets);
-    cut(high, upper, depth + 1, buckets);
+    cut(low, first, depth + 1, keys_max, buckets);
+    cut(high, upper, depth + 1, keys_max, buckets);
 }

@@ -13,7 +13,7 @@ use super::bucket::Bucket;
 use super::bulk::Bulk;
 use super::directory::Segment;
 use super::place::Place;
-use super::shard::{Shard, tag_of};
+use super::shard::{BUCKET_KEYS_MAX, BucketChanges, Shard, tag_of};
 use crate::base::verify;
 use crate::sched::sync::RwLock;
 
@@ -34,7 +34,7 @@ pub enum Spread {
     /// The bits that choose the shard.
     #[cfg(any(test, feature = "testing"))]
     OneShard,
-    /// Some more bits, so that buckets split several times before keys are apart.
+    /// Some more bits, so that buckets, which are small, split several times before keys are apart.
     #[cfg(any(test, feature = "testing"))]
     Deep,
     /// Nearly all: there are eight hashes, too close for a split.
@@ -54,6 +54,14 @@ impl Spread {
             Spread::Few => |key, seed| xxh3_64_with_seed(key, seed) & 7 << 40,
         }
     }
+
+    fn bucket_keys_max(self) -> usize {
+        match self {
+            #[cfg(any(test, feature = "testing"))]
+            Spread::Deep => 8,
+            _ => BUCKET_KEYS_MAX,
+        }
+    }
 }
 
 /// A place for each key.
@@ -69,12 +77,17 @@ pub struct HashIndex {
 impl HashIndex {
     /// An empty index. The seed keeps others from choosing keys with equal hashes.
     pub fn new(seed: u64, spread: Spread) -> HashIndex {
-        HashIndex::with_hasher(seed, spread.hasher())
+        HashIndex::with_buckets(seed, spread.hasher(), spread.bucket_keys_max())
     }
 
     /// An empty index with a hash function of the caller, for tests in which keys share bits.
+    #[cfg(test)]
     pub fn with_hasher(seed: u64, hasher: Hasher) -> HashIndex {
-        let shards = (0..1 << SHARD_BITS).map(|number| Shard::new(first_of(number), SHARD_BITS));
+        HashIndex::with_buckets(seed, hasher, BUCKET_KEYS_MAX)
+    }
+
+    fn with_buckets(seed: u64, hasher: Hasher, bucket_keys_max: usize) -> HashIndex {
+        let shards = (0..1 << SHARD_BITS).map(|number| Shard::new(first_of(number), SHARD_BITS, bucket_keys_max));
         let shards: Vec<Shard> = shards.collect();
         let shard_bytes = AtomicUsize::new(shards.iter().map(Shard::memory_bytes).sum());
         HashIndex { shards: shards.into_iter().map(RwLock::new).collect(), shard_bytes, hasher, seed }
@@ -149,6 +162,14 @@ impl HashIndex {
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+
+    /// How often buckets were split and joined.
+    pub fn changes(&self) -> BucketChanges {
+        self.shards.iter().fold(BucketChanges::default(), |sum, shard| {
+            let BucketChanges { splits, joins } = shard.read().changes();
+            BucketChanges { splits: sum.splits + splits, joins: sum.joins + joins }
+        })
     }
 
     /// The memory of the index, with what the allocator adds.

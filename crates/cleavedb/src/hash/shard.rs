@@ -9,10 +9,8 @@ use super::directory::{DEPTH_MAX, Segment, Split};
 use super::place::Place;
 use crate::base::verify;
 
-/// A bucket with more keys is split.
+/// A bucket with more keys is split. Two neighbours that together have at most half as many are joined.
 pub const BUCKET_KEYS_MAX: usize = 48;
-/// Two neighbours that together have at most this many keys are joined.
-const JOINED_KEYS_MAX: usize = BUCKET_KEYS_MAX / 2;
 /// A bucket is not split if its keys share more than this many further bits: slots would be doubled for little.
 pub const REACH_BITS: u8 = 8;
 
@@ -28,21 +26,34 @@ pub struct Shard {
     segments: BTreeMap<u64, Segment>,
     keys: usize,
     memory_bytes: usize,
+    /// [`BUCKET_KEYS_MAX`], but in tests.
+    bucket_keys_max: usize,
+    changes: BucketChanges,
+}
+
+/// How often buckets were split, and joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BucketChanges {
+    /// Splits.
+    pub splits: u64,
+    /// Joins.
+    pub joins: u64,
 }
 
 impl Shard {
     /// An empty shard: `first` is its lowest hash, of which it has `bits` bits.
-    pub fn new(first: u64, bits: u8) -> Shard {
+    pub fn new(first: u64, bits: u8, bucket_keys_max: usize) -> Shard {
         let segment = Segment::new(bits);
         let memory_bytes = IN_MAP_BYTES + segment.memory_bytes();
-        Shard { segments: BTreeMap::from([(first, segment)]), keys: 0, memory_bytes }
+        let segments = BTreeMap::from([(first, segment)]);
+        Shard { segments, keys: 0, memory_bytes, bucket_keys_max, changes: BucketChanges::default() }
     }
 
     /// Puts keys, which are sorted, into an empty shard: those of [`new`](Shard::new) with the same arguments.
     pub fn fill(&mut self, first: u64, bits: u8, keys: &Bulk) {
         verify!(self.keys == 0, "only an empty shard is filled");
         let mut segments = BTreeMap::new();
-        keys.segments(first, bits, &mut |first, segment| {
+        keys.segments(first, bits, self.bucket_keys_max, &mut |first, segment| {
             segments.insert(first, segment);
         });
         self.memory_bytes = segments.values().map(|segment| IN_MAP_BYTES + segment.memory_bytes()).sum();
@@ -53,6 +64,11 @@ impl Shard {
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.keys
+    }
+
+    /// How often its buckets were split and joined.
+    pub fn changes(&self) -> BucketChanges {
+        self.changes
     }
 
     /// The memory of the shard.
@@ -72,7 +88,7 @@ impl Shard {
         if before.is_none() {
             self.keys += 1;
             // A bucket that cannot be split is looked at again after as many more keys.
-            if self.segment(hash).bucket(hash).len().is_multiple_of(BUCKET_KEYS_MAX + 1) {
+            if self.segment(hash).bucket(hash).len().is_multiple_of(self.bucket_keys_max + 1) {
                 self.split_bucket(hash, hash_of);
             }
         }
@@ -84,7 +100,10 @@ impl Shard {
         let before =
             self.change(hash, |segment| segment.change_bucket(hash, |bucket| bucket.remove(tag_of(hash), key)))?;
         self.keys -= 1;
-        while self.change(hash, |segment| segment.join_bucket(hash, JOINED_KEYS_MAX)) {}
+        let joined_keys_max = self.bucket_keys_max / 2;
+        while self.change(hash, |segment| segment.join_bucket(hash, joined_keys_max)) {
+            self.changes.joins += 1;
+        }
         Some(before)
     }
 
@@ -122,7 +141,7 @@ impl Shard {
         }
         while self.segment(hash).bucket(hash).depth <= shared {
             match self.change(hash, |segment| segment.split_bucket(hash, hash_of)) {
-                Split::Done => {}
+                Split::Done => self.changes.splits += 1,
                 Split::SegmentIsFull => self.split_segment(hash),
             }
         }

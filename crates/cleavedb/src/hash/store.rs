@@ -16,6 +16,7 @@ use super::bulk::Bulk;
 use super::found::FoundRecords;
 use super::index::{HashIndex, SHARDS, Spread, shard_of};
 use super::place::{Place, PlaceKind};
+use super::shard::BucketChanges;
 use crate::base::{FileId, Seqno};
 use crate::sched::sync::{Mutex, RwLock};
 
@@ -407,6 +408,11 @@ impl HashStore {
     /// Memory of the index, and of what is kept beside it.
     pub fn memory_bytes(&self) -> usize {
         self.index.memory_bytes() + self.beside_index.load(Ordering::Relaxed)
+    }
+
+    /// How often buckets of the index were split and joined.
+    pub fn bucket_changes(&self) -> BucketChanges {
+        self.index.changes()
     }
 
     /// The chains of keys in the same shard.

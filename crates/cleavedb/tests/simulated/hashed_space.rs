@@ -1,12 +1,13 @@
 //! Hash keyspaces: what their logs take and what their collection costs, beside ordered traffic, under snapshots, with damaged
 //! files and without merge operators.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cleavedb::testing::{self, SimDisk, Tuning, random, spawn};
+use cleavedb::testing::{self, SimDisk, Spread, Tuning, random, spawn};
 use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, LogBackend, MergeOperator, Options, WriteBatch};
 
 use crate::deltas::options;
@@ -348,4 +349,37 @@ fn a_batch_with_very_many_operands_of_one_key_is_folded_or_saved_with_all_of_the
             assert_eq!(hashed(&db).get("other").unwrap().unwrap(), "value");
         });
     }
+}
+
+/// All keys lie in one bucket.
+#[test]
+fn an_iteration_holds_few_large_values_at_a_time() {
+    in_world(1, || {
+        const VALUES: u64 = 40;
+        let disk = SimDisk::new();
+        let mut tuning = tuning();
+        (tuning.hash_spread, tuning.cache_bytes) = (Spread::Few, 0);
+        let open = || open_with(&disk, Options::new().log_backend(LogBackend::Plain), tuning.clone()).unwrap();
+        let new = |db: &Db| db.create_keyspace("large", KeyspaceOptions::hash()).unwrap();
+        let db = open();
+        let keyspace = new(&db);
+        for number in 0..VALUES {
+            keyspace.put(number.to_string(), value(&format!("{number} "), 200_000)).unwrap();
+        }
+        db.close().unwrap();
+        let db = open();
+        let keyspace = db.open_keyspace("large").unwrap();
+        let before = disk.reads();
+        let mut iteration = keyspace.iter_unordered().unwrap();
+        let mut found = BTreeSet::new();
+        for visited in 1..=VALUES {
+            let (key, read) = iteration.next().unwrap().unwrap();
+            let number = String::from_utf8(key.to_vec()).unwrap();
+            assert!(read == value(&format!("{number} "), 200_000), "the value of {number}");
+            found.insert(number);
+            assert!(disk.reads() - before <= visited + 1, "values are read when they are asked for");
+        }
+        assert!(iteration.next().is_none());
+        assert_eq!(found.len() as u64, VALUES);
+    });
 }

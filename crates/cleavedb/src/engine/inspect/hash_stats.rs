@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
 use crate::engine::view::View;
+use crate::hash::store::HashStore;
 
 /// All hash keyspaces together. Sizes are in bytes; totals count from the last open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -58,6 +59,14 @@ pub struct HashStats {
     #[n(14)]
     #[cbor(default)]
     pub tombstones_moved: u64,
+    /// How often buckets of the indexes were split since the open.
+    #[n(16)]
+    #[cbor(default)]
+    pub bucket_splits: u64,
+    /// How often two of them were joined.
+    #[n(17)]
+    #[cbor(default)]
+    pub bucket_joins: u64,
 }
 
 impl Core {
@@ -65,6 +74,7 @@ impl Core {
     pub fn hash_stats(&self, view: &View) -> HashStats {
         let keyspaces = self.keyspaces.hashed();
         let indexes = || keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref());
+        let changes = || indexes().map(HashStore::bucket_changes);
         let keys: u64 = indexes().map(|index| index.keys() as u64).sum();
         let tombstones: u64 = indexes().map(|index| index.tombstones() as u64).sum();
         let index_bytes = self.keyspaces.index_bytes();
@@ -84,6 +94,8 @@ impl Core {
             unsaved_bytes: self.hash.unsaved_bytes.load(Ordering::Relaxed),
             saved_bytes: self.hash.saved_bytes.load(Ordering::Relaxed),
             tombstones_moved: self.hash.tombstones_moved.load(Ordering::Relaxed),
+            bucket_splits: changes().map(|changes| changes.splits).sum(),
+            bucket_joins: changes().map(|changes| changes.joins).sum(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reads of hash keyspaces: the index in memory says which records make a value; each is read from its log, or from the
 //! value cache. A miss reads nothing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::{Address, Error, Kind, Result, Seqno, Slice, Stamp, full_key};
@@ -211,10 +212,15 @@ fn address_of(full: &[u8], place: Place) -> Address {
 /// A key and its value, or why it cannot be read.
 pub(crate) type Item = Result<(Slice, Slice)>;
 
+/// A scan reads values of this many bytes together, and at least one.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// A scan of a hash keyspace at one sequence number, which it holds.
 pub(crate) struct HashScan {
     held: HeldSnapshot,
     keyspace: Arc<KeyspaceState>,
+    /// Keys of the bucket before `next` that were not visited yet.
+    keys: VecDeque<Vec<u8>>,
     /// The hash to go on from.
     next: Option<u64>,
 }
@@ -222,30 +228,39 @@ pub(crate) struct HashScan {
 impl HashScan {
     /// A scan at a held number.
     pub fn new(held: HeldSnapshot, keyspace: Arc<KeyspaceState>) -> HashScan {
-        HashScan { held, keyspace, next: Some(0) }
+        HashScan { held, keyspace, keys: VecDeque::new(), next: Some(0) }
     }
 
-    /// The keys and values of the next bucket of the index, which may be none; `None` at the end.
-    pub fn next_bucket(&mut self) -> Result<Option<Vec<Item>>> {
-        let (Some(from), Some(index)) = (self.next, &self.keyspace.hash) else { return Ok(None) };
+    /// Some more keys of the index with their values, which may be none; `None` at the end. Nothing is held of a bucket but
+    /// its keys while the caller looks at these.
+    pub fn next_items(&mut self) -> Result<Option<Vec<Item>>> {
+        let Some(index) = &self.keyspace.hash else { return Ok(None) };
         let core = &self.held.core;
         let at = Some(self.held.seqno);
-        let mut found = Vec::new();
         let gate = core.hash.gate.read();
         let view = core.published.view();
-        let mut keys = Vec::new();
-        // A deleted key stays in the index while a snapshot sees it.
-        let next = index.scan(from, &mut |key, _| keys.push(key.to_vec()));
-        for key in keys {
-            let full = full_key(self.keyspace.record.id, &key);
-            found.extend(index.find(&key, at).map(|records| (key, full, view.clone(), records)));
+        if self.keys.is_empty() {
+            let Some(from) = self.next else { return Ok(None) };
+            // A deleted key stays in the index while a snapshot sees it.
+            self.next = index.scan(from, &mut |key, _| self.keys.push_back(key.to_vec()));
         }
-        drop(gate);
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(key) = self.keys.pop_front() {
+            let Some(records) = index.find(&key, at) else { continue };
+            let len: usize = records.places().map(|place| place.len as usize).sum();
+            if bytes > 0 && bytes + len > PIECE_BYTES {
+                self.keys.push_front(key);
+                break;
+            }
+            bytes += len;
+            let full = full_key(self.keyspace.record.id, &key);
+            found.push((key, full, view.clone(), records));
+        }
+        drop((gate, view));
         if let Err(error) = core.check_open().and_then(|()| self.keyspace.check(core.database)) {
-            self.next = None;
+            (self.next, self.keys) = (None, VecDeque::new());
             return Err(error);
         }
-        self.next = next;
         let values = core.values_together(&self.keyspace, &found, false);
         let item = |((key, ..), value): ((Vec<u8>, _, _, _), _)| {
             core.unless_closed(value).transpose().map(|value| Ok((Slice::owned(key), value?)))
