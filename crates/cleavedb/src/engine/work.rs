@@ -144,6 +144,8 @@ pub(crate) struct WorkState {
     begun: u64,
     /// When the last mandatory job ended, or the threads were started.
     worked_at: Duration,
+    /// Since when the thread for logs has seen neither a job nor a change; see [`IDLE_AFTER`].
+    pub quiet_since: Option<Duration>,
     /// Number of callers that hold a pause.
     pauses: usize,
     /// Number of callers that wait until all work is done.

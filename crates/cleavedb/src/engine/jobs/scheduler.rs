@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Error, FileId, Result};
+use crate::bypass::detector::SAMPLE_EVERY;
 use crate::engine::activity::{Activity, ActivityChange};
 use crate::engine::claims::Sole;
 use crate::engine::core::Core;
@@ -20,6 +21,7 @@ use crate::engine::jobs::move_files::moves_due;
 use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::jobs::save_indexes::saving_is_due;
 use crate::engine::shortages::Need;
+use crate::engine::tuning::settings::Bypass;
 use crate::engine::work::{IDLE_AFTER, WorkState, Worker};
 use crate::sched::clock::now;
 use crate::sched::sync::MutexGuard;
@@ -70,23 +72,15 @@ impl Core {
     }
 
     fn run_background(self: &Arc<Core>, worker: Worker, duty: Duty) {
-        let publishes = duty == Duty::Logs && self.settings.tuning.stats_interval.is_some();
+        let has_timed_work = duty == Duty::Logs
+            && (self.settings.tuning.stats_interval.is_some() || self.settings.bypass != Bypass::Off);
         let mut state = self.work.lock();
         while !state.is_stopped() {
-            let mut publish_in = None;
-            if publishes {
+            let mut next_timed = None;
+            if has_timed_work {
                 drop(state);
-                publish_in = self.publish_stats();
-                let is_tuned = self.tune();
-                let did_redirect = self.bypass.redirects();
-                if did_redirect {
-                    self.review_pace();
-                }
+                next_timed = self.do_timed_work();
                 state = self.work.lock();
-                // The end of a redirect is the beginning of an eager rollback.
-                if is_tuned || did_redirect && !self.bypass.redirects() {
-                    self.work.notify_changed();
-                }
             }
             let may_work = self.check_poison().is_ok() && state.activity().may_begin_jobs();
             if may_work && duty == Duty::Logs {
@@ -95,11 +89,31 @@ impl Core {
             }
             let offer = if may_work { self.next_job(&mut state, duty) } else { None };
             state = match offer {
-                Some(offer) => self.run_offer(state, offer, worker),
+                Some(offer) => {
+                    state.quiet_since = None;
+                    self.run_offer(state, offer, worker)
+                }
                 None if state.is_stopped() => break,
-                None => self.rest(state, duty, may_work, publish_in),
+                None => self.rest(state, duty, may_work, next_timed),
             };
         }
+    }
+
+    /// What the thread for logs does from time to time: statistics, tuning, samples for the detector of the bypass. Returns the
+    /// time until something of it is due.
+    fn do_timed_work(&self) -> Option<Duration> {
+        let publish_in = self.publish_stats();
+        let is_tuned = publish_in.is_some() && self.tune();
+        let did_redirect = self.bypass.redirects();
+        let sample_in = (self.settings.bypass != Bypass::Off).then(|| {
+            self.review_pace();
+            SAMPLE_EVERY
+        });
+        // The end of a redirect is the beginning of an eager rollback.
+        if is_tuned || did_redirect && !self.bypass.redirects() {
+            self.work.notify_changed();
+        }
+        publish_in.into_iter().chain(sample_in).min()
     }
 
     /// Called by a thread that found no job: records this and waits. A thread that may run any job has then seen
@@ -109,7 +123,7 @@ impl Core {
         mut state: MutexGuard<'a, WorkState>,
         duty: Duty,
         may_work: bool,
-        publish_in: Option<Duration>,
+        next_timed: Option<Duration>,
     ) -> MutexGuard<'a, WorkState> {
         let has_seen_all = may_work && duty == Duty::All;
         if has_seen_all && let Some(table) = self.stuck_by(&state) {
@@ -129,7 +143,7 @@ impl Core {
             }
             let next_try = Some(state.shortages.next_try(now));
             let due = match duty {
-                Duty::Logs => [next_try, publish_in, retry_in].into_iter().flatten().min(),
+                Duty::Logs => [next_try, next_timed, retry_in].into_iter().flatten().min(),
                 _ => {
                     self.announce_deletions(&mut state);
                     next_try
@@ -142,7 +156,7 @@ impl Core {
             return state;
         }
         match duty {
-            Duty::Logs => self.rest_of_logs(state, [publish_in, retry_in]),
+            Duty::Logs => self.rest_of_logs(state, [next_timed, retry_in]),
             _ => {
                 self.announce_deletions(&mut state);
                 let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
@@ -163,19 +177,22 @@ impl Core {
         }
     }
 
-    /// The thread for logs wakes up in time for statistics, failed deletions and the reserve; and, once no job has run
+    /// The thread for logs wakes up in time for timed work, failed deletions and the reserve; and, once no job has run
     /// for a while, to lend the memory of jobs to the caches.
     fn rest_of_logs<'a>(
         &'a self,
         mut state: MutexGuard<'a, WorkState>,
         wake_in: [Option<Duration>; 2],
     ) -> MutexGuard<'a, WorkState> {
-        let lend_in = self.work.is_active().then_some(IDLE_AFTER);
+        let quiet_since = *state.quiet_since.get_or_insert_with(now);
+        let lend_in = self.work.is_active().then(|| (quiet_since + IDLE_AFTER).saturating_sub(now()));
         let shortage = &state.reserve_shortage;
         let reserve_in = shortage.any().then(|| shortage.next_try(now()));
         let due = wake_in.into_iter().chain([lend_in, reserve_in]).flatten().min();
-        let is_quiet = self.work.wait_for_change(&mut state, due);
-        if is_quiet && lend_in.is_some() && !state.has_jobs() {
+        let has_changed = !self.work.wait_for_change(&mut state, due);
+        if has_changed || state.has_jobs() {
+            state.quiet_since = None;
+        } else if lend_in.is_some_and(|_| now() >= quiet_since + IDLE_AFTER) {
             self.work.set_active(false);
             self.fit_cache();
             drop(state);
