@@ -2,7 +2,8 @@
 //! latencies. All clients of a run share one `Bench`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::distr::Distribution as _;
@@ -17,6 +18,9 @@ use crate::pace::{Pace, wait_until};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::workload::{Operation, ScanLength, Workload};
+
+/// A client that follows the others looks at this interval how far they are.
+const FOLLOW_EVERY: Duration = Duration::from_micros(50);
 
 /// The state that the clients of a run share.
 pub struct Bench<'a> {
@@ -155,13 +159,16 @@ impl<'a> Client<'a> {
         Ok(self.tally)
     }
 
-    /// Repeats `operation`, at least once, until the run stops it.
+    /// Repeats `operation` until the run stops it; at least once, unless the workload has it follow the other clients.
     ///
     /// # Errors
     /// As [`Client::run`].
     pub fn run_in_background(mut self, operation: Operation, pace: Option<Pace>) -> Result<Tally> {
         pace.iter().for_each(Pace::settle);
         for number in 0.. {
+            if !self.follow(number) {
+                break;
+            }
             let request = self.choose(operation);
             self.step(&request, pace.map(|pace| pace.due(number)))?;
             if self.bench.stop.load(Ordering::Relaxed) {
@@ -170,6 +177,19 @@ impl<'a> Client<'a> {
         }
         self.commit()?;
         Ok(self.tally)
+    }
+
+    /// Waits until the other clients have done enough for the next operation of the one in the background; false if the run
+    /// stops before.
+    fn follow(&self, number: u64) -> bool {
+        let Some(each) = self.bench.workload.background_follows else { return true };
+        while self.bench.done.load(Ordering::Relaxed) < (number + 1) * each {
+            if self.bench.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            thread::sleep(FOLLOW_EVERY);
+        }
+        true
     }
 
     fn draw(&mut self, share: Share) -> Result<()> {

@@ -27,8 +27,8 @@ const TABLES: [Table; 10] = [
     },
     Table {
         title: "Steadiness; lowest: the slowest complete second divided by the mean, slow: bytes that the slow device wrote for \
-                each byte of the user",
-        columns: &["stall s", "longest wait ms", "lowest", "slow B/B"],
+                each byte of the user; the last: operations of each second",
+        columns: &["stall s", "longest wait ms", "lowest", "slow B/B", "over time"],
         rows: steadiness,
     },
     Table {
@@ -113,7 +113,7 @@ fn steadiness(outcome: &Outcome) -> Vec<Vec<String>> {
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let wait = format!("{:.1}", outcome.longest_wait_s() * 1e3);
     let ratios = [outcome.lowest_over_mean(), outcome.slow_bytes_per_user_byte()].map(ratio);
-    vec![[&[outcome.stall_seconds.to_string(), wait], &ratios[..]].concat()]
+    vec![[&[outcome.stall_seconds.to_string(), wait], &ratios[..], &[curve(&outcome.per_second)]].concat()]
 }
 
 fn resources(outcome: &Outcome) -> Vec<Vec<String>> {

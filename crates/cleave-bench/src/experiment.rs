@@ -273,7 +273,8 @@ impl Bed<'_> {
                 }
                 clients.iter().all(|client| client.is_finished())
             };
-            let writers = shape.threads + u64::from(workload.background.is_some());
+            let background_writes = workload.background.is_some_and(|operation| operation != Operation::Read);
+            let writers = shape.threads + u64::from(background_writes);
             let clock = Clock { start, bursts, writers };
             let series = Series::watch(clock, &plan.dirs, meter, engine, &bar, done, is_finished);
             bench.stop.store(true, Ordering::Relaxed);

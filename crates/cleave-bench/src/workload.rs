@@ -103,6 +103,8 @@ pub struct Workload {
     pub distribution: Distribution,
     /// The operation of an additional background client; it is measured, but not counted.
     pub background: Option<Operation>,
+    /// The background client does one operation for each this many of the others, if it can. None: as fast as it can.
+    pub background_follows: Option<u64>,
     /// The number of records that a scan reads.
     pub scan: ScanLength,
     /// The number of operations.
@@ -114,7 +116,8 @@ pub struct Workload {
 impl Workload {
     /// One operation on the records of this workload.
     pub fn only(&self, operation: Operation, distribution: Distribution) -> Workload {
-        Workload { mix: vec![(operation, 1)], distribution, background: None, ..self.clone() }
+        let mix = vec![(operation, 1)];
+        Workload { mix, distribution, background: None, background_follows: None, ..self.clone() }
     }
 
     /// The load of its records: each is written once, in the order of their numbers.
@@ -164,6 +167,7 @@ pub fn find(name: &str) -> Result<Workload> {
         mix: Vec::new(),
         distribution: Uniform,
         background: None,
+        background_follows: None,
         scan: ScanLength::Asked,
         operations: Count::About(1, 1),
         lengths: None,
@@ -214,8 +218,11 @@ pub fn find(name: &str) -> Result<Workload> {
         ("settle", None) => Workload { operations: Count::Once, ..mixed(Uniform, &[(Settle, 1)]) },
         ("production", None) => mixed(ZIPFIAN, &[(Update, 57), (Read, 41), (Scan, 2)]),
         ("hashkv-updates", None) => Workload { operations: Count::About(3, 1), ..mixed(ZIPFIAN, &[(Update, 1)]) },
-        ("kvaccel-b", None) => mixed(Uniform, &[(Update, 90), (Read, 10)]),
-        ("kvaccel-c", None) => mixed(Uniform, &[(Update, 80), (Read, 20)]),
+        ("kvaccel-b" | "kvaccel-c", None) => {
+            let writes = if stem == "kvaccel-b" { 9 } else { 4 };
+            let writer = mixed(Uniform, &[(Update, 1)]);
+            Workload { background: Some(Read), background_follows: Some(writes), ..writer }
+        }
         ("kvaccel-d", None) => {
             let scan = ScanLength::Fixed(1024);
             Workload { scan, operations: Count::About(1, 100), ..mixed(Uniform, &[(Scan, 1)]) }

@@ -183,6 +183,14 @@ fn kvaccel_measures_the_bypass_against_pacing_and_the_traffic_of_the_device() {
     let of = |name: &str| claims.iter().find(|claim| claim["experiment"] == name).unwrap();
     assert!(of("A, throughput against our own pacing")["measured"].as_f64().is_some(), "{out}");
     assert!(of("B, emulated device, eager against lazy rollback")["measured"].as_f64().is_some(), "{out}");
+    assert!(of("A, efficiency against ADOC's scheduler")["measured"].as_f64().unwrap() > 0.0, "{out}");
+    // B has a reader of its own, for each nine writes.
+    let is_b = |run: &&Value| run["workload"] == "kvaccel-b";
+    for run in results["runs"].as_array().unwrap().iter().filter(is_b) {
+        let reads = run["latency_by_op"]["read-background"]["operations"].as_u64().unwrap();
+        let writes = run["operations"].as_u64().unwrap();
+        assert!(reads > 0 && reads * 9 <= writes, "{reads} reads beside {writes} writes");
+    }
     let link = of("A, emulated device, host link for each byte of the user, eager against lazy");
     assert_eq!((&link["unit"], link["figures"].as_array().unwrap().len()), (&"B/B".into(), 2), "{link}");
     // Without RocksDB there is nothing to compare with; our own figure is there if writers waited.

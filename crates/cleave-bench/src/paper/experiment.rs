@@ -2,7 +2,7 @@
 //! figure that it is about. Each paper's file fills these in.
 
 use crate::distribution::Distribution;
-use crate::engine::ValueGroup;
+use crate::engine::{NO_SLOWDOWN, ValueGroup};
 use crate::pace::Bursts;
 use crate::result::Outcome;
 use crate::series::Spread;
@@ -58,6 +58,8 @@ pub enum How {
 pub enum Over {
     /// RocksDB's figure in the same run, or in the one with the defaults of CleaveDB if RocksDB did not do this one.
     RocksDb,
+    /// The same of RocksDB with its slowdown off.
+    RocksDbNoSlowdown,
     /// BlobDB's figure, likewise.
     BlobDb,
     /// CleaveDB's own figure in the same run with these options, and the paper's memory.
@@ -75,6 +77,7 @@ impl Over {
     pub fn rival(self) -> Option<&'static str> {
         match self {
             Over::RocksDb => Some("rocksdb"),
+            Over::RocksDbNoSlowdown => Some(NO_SLOWDOWN),
             Over::BlobDb => Some("blobdb"),
             Over::Ours(_) | Over::OursAlike(_) | Over::OursIn(_) | Over::Nothing => None,
         }
@@ -215,7 +218,7 @@ impl Spec {
     /// The other run that this one is compared with, if any.
     pub fn other(self, over: Over) -> Option<Spec> {
         match over {
-            Over::RocksDb | Over::BlobDb => {
+            Over::RocksDb | Over::RocksDbNoSlowdown | Over::BlobDb => {
                 let alone = self.variant.filter(|variant| variant.alone);
                 alone.map(|_| Spec { variant: None, memory: 1, ..self })
             }
@@ -256,6 +259,8 @@ pub enum Metric {
     Cpu,
     /// Cores used, from the tenth to the ninetieth percentile of seconds.
     CpuBand,
+    /// Bytes that clients wrote in a second, in MB, for each percent of a processor (KVAccel, section VI).
+    Efficiency,
     /// The fraction of time in which the device was busy, the mean over seconds.
     Disk,
     /// The fraction of time in which the device of this directory was busy, the mean over seconds.
@@ -331,6 +336,11 @@ impl Metric {
             Metric::LongestWait => Some(outcome.longest_wait_s() * 1e3),
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
+            Metric::Efficiency => {
+                let percent = seconds().filter(|spread| spread.mean > 0.0)?.mean * 100.0;
+                let per_operation = outcome.user_bytes_written as f64 / outcome.operations.max(1) as f64;
+                Some(outcome.ops_per_s * per_operation / 1e6 / percent)
+            }
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
             Metric::Device(directory) => busy_percent(&outcome.devices, directory),
             Metric::DeviceBand(directory) => busy_band(&outcome.devices, directory),
@@ -416,6 +426,7 @@ impl Metric {
             Metric::Mean | Metric::P90 | Metric::P99 => "us",
             Metric::MeanOf(_) | Metric::P50Of(_) | Metric::P99Of(_) => "us",
             Metric::Cpu | Metric::CpuBand => "cores",
+            Metric::Efficiency => "MB/s per CPU %",
             Metric::Waiting => "% of the seconds",
             Metric::UnusedWhileWaiting => "% unused",
             Metric::HalfUnusedWhileWaiting => "% of the waiting seconds",
@@ -445,6 +456,7 @@ impl Metric {
                 | Metric::LowestSecond
                 | Metric::LowestOverMean
                 | Metric::Cpu
+                | Metric::Efficiency
                 | Metric::Disk
                 | Metric::Device(_)
                 | Metric::Busier
