@@ -41,6 +41,9 @@ const BASE: Spec =
 const LOAD: Spec = BASE;
 /// As many uniform updates as records.
 const UPDATES: Spec = Spec { workload: "overwrite", distribution: Some(Distribution::Uniform), ..BASE };
+/// Gets from memory, of which there is twice as much as data.
+const GETS: Spec =
+    Spec { workload: "readrandom", batch: 1, cgroup: None, data_per_memory: Some(1), memory: 2, ..sized(128, BASE) };
 /// Reads and writes one by one, by 16 clients.
 const MIXED: Spec = Spec { batch: 1, threads: 16, ..BASE };
 
@@ -135,8 +138,11 @@ const EXPERIMENTS: &[Experiment] = &[
     rocks("writes of 2 KiB", "124 Kops/s against 6.44 of RocksDB", Some((19.2, 19.2)), LOAD),
     rocks("updates of 2 KiB, after three rounds", "no claim", None, aged(3, UPDATES)),
     over("updates of 2 KiB, after three rounds, BlobDB", "no claim", None, aged(3, UPDATES), Metric::Throughput, Over::BlobDb),
+    rocks("writes of 512 B", "no claim", None, sized(512, LOAD)),
+    rocks("updates of 512 B, after three rounds", "no claim", None, sized(512, aged(3, UPDATES))),
     rocks("writes of 128 B", "no claim", None, small(LOAD)),
     rocks("updates of 128 B, after three rounds", "no claim", None, small(aged(3, UPDATES))),
+    rocks("gets of 128 B from memory", "no claim", None, GETS),
     rocks("reads and writes 1:9", "81 Kops/s", None, mix("mixed:10")),
     rocks("reads and writes 3:7", "no number", None, mix("mixed:30")),
     rocks("reads and writes 5:5", "3.4x SifrDB", None, mix("mixed:50")),
