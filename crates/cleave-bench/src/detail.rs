@@ -19,7 +19,7 @@ struct Table {
     rows: fn(&Outcome) -> Vec<Vec<String>>,
 }
 
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 11] = [
     Table {
         title: "Latency by kind of operation",
         columns: &["operation", "count", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"],
@@ -51,6 +51,12 @@ const TABLES: [Table; 10] = [
             "below 10%",
         ],
         rows: waiting,
+    },
+    Table {
+        title: "While writers went around background work: complete seconds, and what went over the host's link of the key-value device \
+                and over the slow device in these; the last: bytes that went around in each second",
+        columns: &["seconds", "link", "slow device", "over time"],
+        rows: redirects,
     },
     Table {
         title: "Host link of the key-value device, from the open to the close; B/B: both directions for each byte of the user",
@@ -142,6 +148,11 @@ fn waiting(outcome: &Outcome) -> Vec<Vec<String>> {
     let names = [waiting.device.clone(), waiting.capacity_of.words().to_owned(), waiting.waiting_seconds.to_string()];
     let [share, used, busy, bytes, half, tenth] = waiting.cells();
     vec![names.into_iter().chain([share, used, busy, bytes, half, tenth]).collect()]
+}
+
+fn redirects(outcome: &Outcome) -> Vec<Vec<String>> {
+    let Some(redirects) = &outcome.redirects else { return Vec::new() };
+    vec![redirects.cells().into_iter().chain([curve(&redirects.redirected_bytes_per_second)]).collect()]
 }
 
 fn host_link(outcome: &Outcome) -> Vec<Vec<String>> {

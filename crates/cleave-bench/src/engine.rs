@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cleave_options::CleaveOptions;
 use crate::failure::Result;
 use crate::jobs::JobUse;
+use crate::redirects::Bypassed;
 use crate::tuning::Sample;
 use crate::waiting::WriterWaits;
 
@@ -160,6 +161,11 @@ pub trait Engine: Send + Sync {
 
     /// How long writers have waited for background work since it was opened, in a store that reports it.
     fn waits(&self) -> Option<WriterWaits> {
+        None
+    }
+
+    /// What went around background work since it was opened, in a store that reports it.
+    fn bypassed(&self) -> Option<Bypassed> {
         None
     }
 

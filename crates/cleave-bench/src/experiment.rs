@@ -19,6 +19,7 @@ use crate::latency::{Latencies, Summary};
 use crate::pace::Pace;
 use crate::phase::Phase;
 use crate::plan::{Plan, Shape};
+use crate::redirects::Redirects;
 use crate::result::{BACKGROUND, Outcome};
 use crate::rng;
 use crate::series::{self, Clock, Series, Spread};
@@ -363,6 +364,7 @@ fn outcome(
             .waits
             .as_ref()
             .and_then(|waits| Waiting::of(waits, &series.devices, limits.as_ref(), series.bursts)),
+        redirects: series.bypass.as_ref().and_then(|bypass| Redirects::of(bypass, &series.devices)),
         host_link: None,
         cpu_utilisation: Spread::of(&series.cpu_utilisation),
         cpu_utilisation_band: Band::of(&series.cpu_utilisation),

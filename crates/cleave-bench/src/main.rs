@@ -38,6 +38,7 @@ mod presence;
 mod latency;
 mod series;
 mod usage;
+mod redirects;
 mod waiting;
 mod tuning;
 mod jobs;

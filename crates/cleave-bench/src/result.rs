@@ -9,6 +9,7 @@ use crate::engine::{Durability, HostLink, Memory, ValueSpace};
 use crate::jobs::JobUse;
 use crate::latency::Summary;
 use crate::pace::Bursts;
+use crate::redirects::Redirects;
 use crate::series::Spread;
 use crate::tuning::Tuning;
 use crate::usage::{Band, DeviceUse, DirectoryUse};
@@ -100,6 +101,10 @@ pub struct Outcome {
     /// report it, or the device is unknown.
     #[serde(default)]
     pub waiting: Option<Waiting>,
+    /// What went over the link to a key-value device and over the slow device while writers went around background work; none if they
+    /// never did.
+    #[serde(default)]
+    pub redirects: Option<Redirects>,
     /// What went over the host's link to a key-value device, in all phases; of the last phase alone, and none without a device.
     #[serde(default)]
     pub host_link: Option<HostLink>,

@@ -11,6 +11,7 @@ use crate::engine::{Dirs, Engine, Memory};
 use crate::failure::Result;
 use crate::jobs::{self, JobUse};
 use crate::pace::Bursts;
+use crate::redirects::BypassSeries;
 use crate::tuning::Tuning;
 use crate::usage::{DeviceUse, DirectoryUse};
 use crate::waiting::WaitSeries;
@@ -49,6 +50,8 @@ pub struct Series {
     pub jobs: Vec<JobUse>,
     /// How long writers waited; none if the store does not report it.
     pub waits: Option<WaitSeries>,
+    /// What went around background work; none if the store does not report it.
+    pub bypass: Option<BypassSeries>,
     /// The fraction of all processors that the process used in each second.
     pub cpu_utilisation: Vec<f64>,
 }
@@ -119,6 +122,7 @@ impl Series {
             bursts: clock.bursts,
             tuning: engine.scheduling().as_ref().map(Tuning::start),
             waits: engine.waits().map(WaitSeries::start),
+            bypass: engine.bypassed().map(BypassSeries::start),
             ..Series::default()
         };
         let jobs_before = engine.jobs();
@@ -151,6 +155,9 @@ impl Series {
                 }
                 if let Some((waits, now)) = series.waits.as_mut().zip(engine.waits()) {
                     waits.push(now, elapsed, clock.writers);
+                }
+                if let Some((bypass, now)) = series.bypass.as_mut().zip(engine.bypassed()) {
+                    bypass.push(now);
                 }
                 let cpu_s = used.cpu_user_s + used.cpu_sys_s;
                 series.cpu_utilisation.push(cpu_s / processors / elapsed.as_secs_f64().max(1e-9));

@@ -197,6 +197,7 @@ fn kvaccel_measures_the_bypass_against_pacing_and_the_traffic_of_the_device() {
     let idle = of("idle bandwidth in a stall");
     assert!(idle["measured"].is_null() && idle["waits_for"].is_string() && idle["workload"] == "kvaccel-a", "{idle}");
     assert!(out.contains("Host link of the key-value device"), "{out}");
+    assert!(out.contains("operations of each second"), "{out}");
 }
 
 #[test]

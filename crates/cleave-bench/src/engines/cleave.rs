@@ -16,6 +16,7 @@ use crate::engine::{
 };
 use crate::failure::{Failure, Result};
 use crate::jobs::JobUse;
+use crate::redirects::Bypassed;
 use crate::tuning::{Decision, Sample, Setting};
 use crate::waiting::WriterWaits;
 
@@ -250,6 +251,15 @@ impl Engine for Cleave {
     fn waits(&self) -> Option<WriterWaits> {
         let stats = self.db.stats();
         Some(WriterWaits { waited: stats.paced_time + stats.stall_time, limit: stats.pace_bytes_per_second })
+    }
+
+    fn bypassed(&self) -> Option<Bypassed> {
+        let sent_and_received = |device: &Arc<dyn KvDevice>| {
+            let traffic = device.traffic();
+            traffic.host_bytes_sent + traffic.host_bytes_received
+        };
+        let redirected_bytes = self.db.stats().bypass.bytes_redirected;
+        Some(Bypassed { redirected_bytes, link_bytes: self.device.as_ref().map(sent_and_received) })
     }
 
     fn kv_device(&self) -> Option<Arc<dyn KvDevice>> {
