@@ -496,10 +496,8 @@ impl Core {
         // A source that cannot be read is left where it is, and nothing else.
         let helped = copy_file(source, (copy.clone(), access), &from.parts, (piece_bytes, alone), progress)?;
         note_cpu_of_helper(helped);
-        match self.settings.tuning.canary {
-            Some(Canary::MoveCommittedBeforeSync) => Ok(()),
-            _ => self.guarded(copy.sync()),
-        }
+        let syncs = self.settings.tuning.canary != Some(Canary::MoveCommittedBeforeSync);
+        if syncs { self.guarded(copy.sync()) } else { Ok(()) }
     }
 
     /// Creates a copy. Whatever has its name is removed first: an earlier copy, or what was left when the file moved away,
