@@ -138,7 +138,7 @@ pub struct Tiers {
     #[arg(long)]
     pub quick: bool,
     /// The engines of the sets `phases`, `open` and `waiting`, separated by commas; `waiting` adds rocksdb-no-slowdown to rocksdb
-    #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave,cleave-inline,rocksdb")]
+    #[arg(long, value_name = "E", value_delimiter = ',', default_value = "cleave,cleave-inline,rocksdb,rocksdb-held")]
     pub engine: Vec<String>,
     /// Number of records. Default: 4,000,000 of 24 + 1000 B; for the set `settings` 1,000,000, and for `waiting` 500,000 of 4 + 4096 B
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]

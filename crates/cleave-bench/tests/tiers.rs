@@ -25,7 +25,7 @@ fn tiers(arguments: &[&str]) -> (String, Vec<Value>) {
 }
 
 fn compared() -> Vec<String> {
-    let wanted = ["cleave", "cleave-inline", "rocksdb"];
+    let wanted = ["cleave", "cleave-inline", "rocksdb", "rocksdb-held"];
     engines().into_iter().filter(|name| wanted.contains(&&**name)).collect()
 }
 

@@ -109,6 +109,10 @@ fn tiers(tiers: &TierStats, out: &mut dyn Write) -> io::Result<()> {
         let (files, bytes) = (counted(tiers.files_to_move, "file"), BinaryBytes(tiers.bytes_to_move));
         writeln!(out, "   to be moved: {files}, {bytes}")?;
     }
+    if tiers.bytes_left_to_checkpoints > 0 {
+        let left = BinaryBytes(tiers.bytes_left_to_checkpoints);
+        writeln!(out, "   {left} of files that were removed are left to checkpoints, which have links to them")?;
+    }
     writeln!(out)
 }
 
@@ -330,6 +334,10 @@ pub fn bar(part: u64, whole: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use cleavedb::DirectoryStats;
+
     use super::*;
 
     #[test]
@@ -353,6 +361,70 @@ mod tests {
         };
         assert!(shown(3).contains("background work may use 5.00 MiB/s now"), "{}", shown(3));
         assert_eq!([3, usize::MAX].map(|most| shown(most).matches("writers wait").count()), [3, 12]);
+    }
+
+    fn directory(path: &str, tier: Tier, files: usize) -> DirectoryStats {
+        let mut directory = DirectoryStats::default();
+        (directory.path, directory.tier, directory.is_declared) = (path.to_owned(), tier, true);
+        (directory.files, directory.bytes) = (files, (files as u64) << 20);
+        directory
+    }
+
+    #[test]
+    fn tiers_are_shown_with_all_their_figures_and_one_directory_is_not() {
+        let shown = |of: &TierStats| {
+            let mut out = Vec::new();
+            tiers(of, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let mut of = TierStats::default();
+        of.directories = vec![directory("/db", Tier::Fast, 3)];
+        assert_eq!(shown(&of), "");
+        of.directories.push(directory("/slow", Tier::Slow, 1));
+        let usual = "   fast tier: 3 files, 3.00 MiB in /db\n   slow tier: 1 file, 1.00 MiB in /slow\n   \
+                     fast tier in use 0 B, at most 0 B so far, 0 B pinned by readers\n   \
+                     of this, 0 B of redirect tables and values that were being read\n\n";
+        assert_eq!(shown(&of), usual);
+        let mut former = directory("/former", Tier::Slow, 2);
+        (former.is_declared, former.checkpoint_bytes) = (false, 7 << 10);
+        of.directories.push(former);
+        (of.fast_bytes, of.fast_bytes_max, of.fast_bytes_limit) = (4 << 20, 5 << 20, Some(64 << 20));
+        (of.fast_bytes_pinned, of.fast_bytes_kept) = (1 << 10, 2 << 10);
+        (of.files_to_move, of.bytes_to_move, of.bytes_left_to_checkpoints) = (2, 2 << 20, 3 << 10);
+        let all = "   fast tier: 3 files, 3.00 MiB in /db\n   slow tier: 1 file, 1.00 MiB in /slow\n   \
+                   slow tier: 2 files, 2.00 MiB in /former, 7.00 KiB more for checkpoints alone, files move out of it\n   \
+                   fast tier in use 4.00 MiB of 64.00 MiB, at most 5.00 MiB so far, 1.00 KiB pinned by readers\n   \
+                   of this, 2.00 KiB of redirect tables and values that were being read\n   \
+                   to be moved: 2 files, 2.00 MiB\n   \
+                   3.00 KiB of files that were removed are left to checkpoints, which have links to them\n\n";
+        assert_eq!(shown(&of), all);
+    }
+
+    #[test]
+    fn a_decision_is_shown_with_every_figure_that_led_to_it() {
+        let mut decision = DecisionStats::default();
+        (decision.at, decision.bottleneck, decision.tier) =
+            (Duration::from_millis(1500), "devices".to_owned(), Some(Tier::Slow));
+        (decision.merge_queue, decision.flush_queue, decision.writers_waiting) = (5, 3.25, 0.4);
+        (decision.processors_busy, decision.merges_busy, decision.compactions_busy) = (Some(0.5), Some(0.1), Some(0.2));
+        for (tier, busy, latency) in [(Tier::Fast, 0.3, None), (Tier::Slow, 0.9, Some(Duration::from_micros(2500)))] {
+            let mut device = DeviceStats::default();
+            (device.tier, device.busy, device.latency) = (tier, busy, latency);
+            decision.devices.push(device);
+        }
+        let setting = &mut decision.setting;
+        (setting.merge_runs, setting.flush_bytes, setting.level_base_bytes) = (4, 32 << 20, 256 << 20);
+        (setting.hl0_trigger, setting.compactions) = (6, 1);
+        let wanted = "at 1.5 s by devices (slow tier): 5 runs, 3.2 jobs; processors 50 % (merges 10 %, compactions 20 %), \
+                      fast device 30 %, slow device 90 % at 2.5 ms, writers wait 40 %: \
+                      4 runs a merge, 32.00 MiB a flush, 6 tables in HL0, 256.00 MiB in HL1, 1 compaction";
+        assert_eq!(decided(&decision), wanted);
+        // The newest come first, beside the queues and the settings of now.
+        let mut stats = SchedulingStats::default();
+        stats.decisions = vec![DecisionStats::default(), decision];
+        let mut out = Vec::new();
+        scheduling(&stats, 1, &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().ends_with(&format!("   {wanted}\n\n")));
     }
 
     #[test]

@@ -74,10 +74,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     let paper = definition(args.paper);
     let mut engines = args.engine.clone();
     if engines.is_empty() {
-        // The experiments choose CleaveDB's options, and compare with RocksDB as it is.
-        let is_usual = |name: &str| ![INLINE, BUCKETS, HASHED, NO_SLOWDOWN, HELD].contains(&name);
-        let wanted = |name: &str| paper.engines.map_or(is_usual(name), |engines| engines.contains(&name));
-        engines = engines::all().iter().filter(|kind| wanted(kind.name)).map(|kind| kind.name.to_owned()).collect();
+        engines = engines::all().iter().filter(|kind| paper.runs(kind.name)).map(|kind| kind.name.to_owned()).collect();
     }
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
 
@@ -131,6 +128,17 @@ impl Paper {
             }
         }
         specs
+    }
+
+    /// Whether an engine runs if none is asked for. The experiments choose CleaveDB's options, and compare with RocksDB as it is; on
+    /// two tiers also with the one that keeps to the budget of the fast tier.
+    fn runs(&self, engine: &str) -> bool {
+        let is_usual = match engine {
+            INLINE | BUCKETS | HASHED | NO_SLOWDOWN => false,
+            HELD => self.fast_percent.is_some(),
+            _ => true,
+        };
+        self.engines.map_or(is_usual, |engines| engines.contains(&engine))
     }
 
     /// Bytes of keys and values.
@@ -300,6 +308,14 @@ mod tests {
                 assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);
             }
         }
+    }
+
+    #[test]
+    fn a_paper_on_two_tiers_has_a_rocksdb_that_keeps_to_the_budget_as_a_further_rival() {
+        let [two_tiers, one_directory] = [&decoukv::PAPER, &kvaccel::PAPER];
+        assert!(["rocksdb", HELD, OURS].iter().all(|engine| two_tiers.runs(engine)));
+        assert!(![HELD, INLINE].iter().any(|engine| one_directory.runs(engine)));
+        assert!(![NO_SLOWDOWN, HASHED].iter().any(|engine| two_tiers.runs(engine)));
     }
 
     #[test]

@@ -249,9 +249,9 @@ impl Options {
 
     /// The most bytes of the fast tier, at least 64 MiB: of everything in its directory together, logs, manifest, buffers
     /// in files and the reserve included. Logs are moved to the slow tier before it is full, writers are slowed near it, and
-    /// nothing fails at it. Only files that open iterators and snapshots hold back are counted apart
-    /// ([`TierStats::fast_bytes_pinned`](crate::TierStats::fast_bytes_pinned)). A budget below what lies there is reached by moving
-    /// files. Needs a slow directory of its own. Default: what the file system has room for. Takes effect at each open.
+    /// nothing fails at it. Files that only open iterators and snapshots hold back count as well, and statistics report them
+    /// separately ([`TierStats::fast_bytes_pinned`](crate::TierStats::fast_bytes_pinned)). A budget below what lies there is reached by
+    /// moving files. Needs a slow directory of its own. Default: what the file system has room for. Takes effect at each open.
     pub fn fast_bytes(mut self, bytes: u64) -> Options {
         self.fast_bytes = Some(bytes);
         self
@@ -308,8 +308,10 @@ impl Options {
     /// Whether tables and values are read and written past the page cache. Default: in a slow directory of its own, if
     /// its file system supports it, and not elsewhere. `memory_budget` is then all the memory that caches them, and each
     /// cache miss costs a device access: for machines with little spare memory, with a budget that is large relative to
-    /// the frequently read data. With `true`, opening fails if a file system does not support direct I/O. Takes effect at
-    /// each open.
+    /// the frequently read data. One exception: the missing blocks and values of a
+    /// [`multi_get`](crate::Keyspace::multi_get) or of a scan are fetched together through the page cache, so that many reads
+    /// are in flight, and leave it as they are read (decision record 054). With `true`, opening fails if a file system does not
+    /// support direct I/O. Takes effect at each open.
     pub fn direct_io(mut self, direct: bool) -> Options {
         self.direct_io = Some(direct);
         self

@@ -281,7 +281,11 @@ impl Core {
         {
             self.poison(error);
         }
-        result
+        result.map_err(|error| match error {
+            // What was refused because of an earlier failure names that one, with its tier.
+            Error::Poisoned { .. } => self.check_poison().err().unwrap_or(error),
+            error => error,
+        })
     }
 
     /// Tries once more, with idle tables closed, what found no file descriptor left.

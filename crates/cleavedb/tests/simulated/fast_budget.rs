@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Compression, DeltaPlacement, KeyspaceOptions, MergeOperator, Options, Result, ValueOptions};
+use cleavedb::{
+    Compression, Db, DeltaPlacement, Durability, Keyspace, KeyspaceOptions, LogBackend, MergeOperator, Options, Result,
+    ValueOptions,
+};
 
 use crate::deltas::Chain;
 use crate::support::{BACKENDS, in_world, value};
@@ -110,58 +113,183 @@ fn a_manifest_that_outgrows_its_share_is_written_anew_in_time() {
     }
 }
 
-/// The sizes of production for the smallest budget: overwrites of several times as much, in all kinds of keyspaces.
-#[test]
-fn the_smallest_budget_carries_overwrites_of_several_times_as_much_in_all_kinds_of_files() {
-    const BUDGET: u64 = 64 << 20;
-    const VALUE_BYTES: usize = 16 << 10;
-    const KEYS: u32 = 2_000;
-    const ROUNDS: u32 = 10;
-    in_world(3, || {
-        let disk = SimDisk::new();
-        disk.set_latency(Path::new("/db"), Duration::from_micros(20));
-        disk.set_latency(Path::new("/slow"), Duration::from_micros(200));
-        let options = Options::new().slow_dir("/slow").fast_bytes(BUDGET).memory_budget(16 << 20);
-        let options = options.merge_operator(Arc::new(Chain)).values(ValueOptions::new().garbage(10, 8 << 20));
-        let db = testing::open_on(Arc::new(disk.clone()), Path::new("/db"), options.clone()).unwrap();
-        // More than that fails: it is as large as the file system.
-        disk.set_directory_capacity(Path::new("/db"), Some(BUDGET));
-        let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+/// The smallest budget.
+const SMALLEST: u64 = 64 << 20;
+const VALUE_BYTES: usize = 16 << 10;
+const KEYS: u32 = 2_000;
+
+fn is_written(number: u32, round: u32) -> bool {
+    round == 0 || !(number + round).is_multiple_of(3)
+}
+
+/// The same in the hash keyspace: not in all rounds, because logs with such records are not collected with the others.
+fn is_hashed(number: u32, round: u32) -> bool {
+    number.is_multiple_of(4) && round % 4 < 2 && is_written(number, round)
+}
+
+fn of(number: u32, round: u32) -> Vec<u8> {
+    value(&format!("{number} in {round} "), VALUE_BYTES)
+}
+
+/// Two disks of the speeds that two tiers may have.
+fn two_disks() -> SimDisk {
+    let disk = SimDisk::new();
+    disk.set_latency(Path::new("/db"), Duration::from_micros(20));
+    disk.set_latency(Path::new("/slow"), Duration::from_micros(200));
+    disk
+}
+
+fn options(budget: u64) -> Options {
+    let options = Options::new().slow_dir("/slow").fast_bytes(budget).memory_budget(16 << 20);
+    options.merge_operator(Arc::new(Chain)).values(ValueOptions::new().garbage(10, 8 << 20))
+}
+
+/// Opens with the sizes of production.
+fn open_usual(disk: &SimDisk, options: &Options) -> Db {
+    testing::open_on(Arc::new(disk.clone()), Path::new("/db"), options.clone()).unwrap()
+}
+
+/// Rounds of overwrites in all kinds of keyspaces.
+struct Rounds {
+    db: Db,
+    hashed: Keyspace,
+    lists: Keyspace,
+}
+
+impl Rounds {
+    fn new(db: &Db) -> Rounds {
         let lists = KeyspaceOptions::new().merge_operator("chain").deltas(DeltaPlacement::Buckets);
-        let lists = db.create_keyspace("lists", lists).unwrap();
-        let is_written = |number: u32, round: u32| round == 0 || !(number + round).is_multiple_of(3);
-        let last_of = |number: u32| (0..ROUNDS).rev().find(|round| is_written(number, *round)).unwrap();
-        let of = |number: u32, round: u32| value(&format!("{number} in {round} "), VALUE_BYTES);
-        for round in 0..ROUNDS {
-            // Each round overwrites two keys in three, so that most logs have records of both kinds for a while.
-            for number in (0..KEYS).map(|number| number * 7919 % KEYS).filter(|number| is_written(*number, round)) {
-                db.put(number.to_be_bytes(), of(number, round)).unwrap();
-                db.put(format!("inline {number}"), round.to_string()).unwrap();
-                if number % 4 == 0 {
-                    hashed.put(number.to_be_bytes(), of(number, round)).unwrap();
-                    lists.merge((number % 100).to_be_bytes(), vec![b'x'; 200]).unwrap();
-                }
+        let keyspace = |name, options| db.open_keyspace(name).or_else(|_| db.create_keyspace(name, options)).unwrap();
+        Rounds { db: db.clone(), hashed: keyspace("hashed", KeyspaceOptions::hash()), lists: keyspace("lists", lists) }
+    }
+
+    /// Each round overwrites two keys in three, so that most logs have records of both kinds for a while.
+    fn write(&self, round: u32) {
+        for number in (0..KEYS).map(|number| number * 7919 % KEYS).filter(|number| is_written(*number, round)) {
+            self.db.put(number.to_be_bytes(), of(number, round)).unwrap();
+            self.db.put(format!("inline {number}"), round.to_string()).unwrap();
+            if is_hashed(number, round) {
+                self.hashed.put(number.to_be_bytes(), of(number, round)).unwrap();
             }
-            assert!(disk.used_in(Path::new("/db")) <= BUDGET);
-        }
-        let stats = db.stats();
-        assert!(stats.tiers.fast_bytes_max <= BUDGET && stats.user_bytes_written > 4 * BUDGET, "{stats:?}");
-        assert!(stats.tiers.bytes_moved > 0 && stats.value_gcs > 0 && stats.flushes > 0, "{stats:?}");
-        // Whatever a writer waited for came.
-        assert!(stats.stall_time < Duration::from_secs(1), "{stats:?}");
-        db.wait_for_background().unwrap();
-        for number in 0..KEYS {
-            assert_eq!(&*db.get(number.to_be_bytes()).unwrap().unwrap(), &of(number, last_of(number))[..]);
             if number % 4 == 0 {
-                assert_eq!(&*hashed.get(number.to_be_bytes()).unwrap().unwrap(), &of(number, last_of(number))[..]);
+                self.lists.merge((number % 100).to_be_bytes(), vec![b'x'; 200]).unwrap();
             }
+        }
+    }
+
+    /// The content after this many rounds.
+    fn check(&self, rounds: u32) {
+        for number in 0..KEYS {
+            let last = |is_written: fn(u32, u32) -> bool| (0..rounds).rev().find(|round| is_written(number, *round));
+            let wanted = last(is_written).map(|round| of(number, round));
+            assert_eq!(self.db.get(number.to_be_bytes()).unwrap().as_deref(), wanted.as_deref(), "{number}");
+            let wanted = last(is_hashed).map(|round| of(number, round));
+            assert_eq!(self.hashed.get(number.to_be_bytes()).unwrap().as_deref(), wanted.as_deref(), "{number}");
         }
         let merged = |list: u32| {
             let numbers = (0..KEYS).filter(|number| number % 4 == 0 && number % 100 == list);
-            numbers.map(|number| (0..ROUNDS).filter(|round| is_written(number, *round)).count()).sum::<usize>()
+            numbers.map(|number| (0..rounds).filter(|round| is_written(number, *round)).count()).sum::<usize>()
         };
-        assert_eq!(lists.get(0_u32.to_be_bytes()).unwrap().unwrap().len(), 201 * merged(0) - 1);
-        drop((hashed, lists));
+        assert_eq!(self.lists.get(0_u32.to_be_bytes()).unwrap().unwrap().len(), 201 * merged(0) - 1);
+    }
+}
+
+/// How many jobs of a kind have ended.
+fn jobs(db: &Db, kind: &str) -> u64 {
+    db.stats().scheduling.jobs.iter().filter(|job| job.kind == kind).map(|job| job.count).sum()
+}
+
+/// The sizes of production for the smallest budget: overwrites of several times as much, in all kinds of keyspaces.
+#[test]
+fn the_smallest_budget_carries_overwrites_of_several_times_as_much_in_all_kinds_of_files() {
+    const ROUNDS: u32 = 9;
+    // Each log back end, durability and size of memory with each of the others.
+    let (ring, plain) = (LogBackend::Ring, LogBackend::Plain);
+    let cases = [
+        (ring, Durability::Buffered, 16),
+        (plain, Durability::Sync, 16),
+        (ring, Durability::Sync, 256),
+        (plain, Durability::Buffered, 256),
+    ];
+    let mut emptied = 0;
+    for (seed, (backend, durability, memory)) in (3..).zip(cases) {
+        emptied += in_world(seed, move || {
+            let disk = two_disks();
+            let options = options(SMALLEST).log_backend(backend).durability(durability).memory_budget(memory << 20);
+            let db = open_usual(&disk, &options);
+            // More than that fails: it is as large as the file system.
+            disk.set_directory_capacity(Path::new("/db"), Some(SMALLEST));
+            let rounds = Rounds::new(&db);
+            for round in 0..ROUNDS {
+                rounds.write(round);
+                assert!(disk.used_in(Path::new("/db")) <= SMALLEST);
+            }
+            let stats = db.stats();
+            assert!(
+                stats.tiers.fast_bytes_max <= SMALLEST && stats.user_bytes_written > 3 * SMALLEST,
+                "{} {}",
+                stats.tiers.fast_bytes_max,
+                stats.user_bytes_written
+            );
+            assert!(
+                stats.tiers.bytes_moved > 0 && stats.value_gcs > 0 && stats.flushes > 0,
+                "{} {} {}",
+                stats.tiers.bytes_moved,
+                stats.value_gcs,
+                stats.flushes
+            );
+            assert!(jobs(&db, "demote logs") > 0, "{:?}", stats.scheduling.jobs);
+            // Whatever a writer waited for came.
+            assert!(stats.stall_time < Duration::from_secs(1), "{:?}", stats.stall_time);
+            db.wait_for_background().unwrap();
+            rounds.check(ROUNDS);
+            drop(rounds);
+            let emptied = jobs(&db, "empty logs");
+            db.close().unwrap();
+            emptied
+        });
+    }
+    // With the smallest memory none are while values are collected.
+    assert!(emptied > 0, "no log was emptied for the fast tier");
+}
+
+/// What lies on the fast tier is several times as much as the budget of the next open, which recovers it from a crash.
+#[test]
+fn a_budget_that_shrinks_after_a_crash_is_reached_while_an_iterator_holds_files_and_writes_go_on() {
+    in_world(5, || {
+        let disk = two_disks();
+        // Garbage stays until the fast tier needs room.
+        let options = |budget| options(budget).values(ValueOptions::new().garbage(300, 1 << 30));
+        let large = options(4 * SMALLEST);
+        let db = open_usual(&disk, &large);
+        let rounds = Rounds::new(&db);
+        (0..6).for_each(|round| rounds.write(round));
+        let image = disk.process_crash();
+        drop(rounds);
+        db.close().unwrap();
+        let small = options(SMALLEST);
+        assert!(image.used_in(Path::new("/db")) > 2 * SMALLEST, "{}", image.used_in(Path::new("/db")));
+        let db = open_usual(&image, &small);
+        let rounds = Rounds::new(&db);
+        let mut held = db.iter().unwrap();
+        (6..12).for_each(|round| rounds.write(round));
+        let stats = db.stats();
+        assert!(stats.tiers.bytes_moved > 0 && stats.tiers.fast_bytes_pinned > 0, "{:?}", stats.tiers);
+        assert!(stats.stall_time < Duration::from_secs(1), "{:?}", stats.stall_time);
+        let (key, found) = held.next().unwrap().unwrap();
+        let last = (0..6).rev().find(|round| is_written(0, *round)).unwrap();
+        assert_eq!((&*key, &*found), (&0_u32.to_be_bytes()[..], &of(0, last)[..]));
+        drop(held);
+        db.wait_for_background().unwrap();
+        let tiers = db.stats().tiers;
+        assert!(tiers.fast_bytes <= SMALLEST && image.used_in(Path::new("/db")) <= SMALLEST, "{tiers:?}");
+        assert!(jobs(&db, "empty logs") > 0, "{:?}", stats.scheduling.jobs);
+        // From here on it is kept.
+        image.set_directory_capacity(Path::new("/db"), Some(SMALLEST));
+        (12..15).for_each(|round| rounds.write(round));
+        assert!(db.stats().tiers.fast_bytes <= SMALLEST);
+        rounds.check(15);
+        drop(rounds);
         db.close().unwrap();
     });
 }

@@ -38,6 +38,7 @@ mod ingest;
 mod tiers;
 mod moved_files;
 mod fast_budget;
+mod fast_disk_full;
 mod tier_failures;
 mod tier_tables;
 mod tier_crashes;

@@ -2,10 +2,12 @@
 //! I/O.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning};
-use cleavedb::{Db, DecisionStats, Error, Options, Scheduling, SchedulingStats, Stats, Tier};
+use cleavedb::{Compression, Db, DecisionStats, Error, JobStats, Options, Scheduling, SchedulingStats, Stats, Tier};
 
 use crate::support::{in_world, open_with, value};
 
@@ -86,28 +88,126 @@ fn settings_follow_the_load_by_policy_and_say_why() {
 }
 
 #[test]
-fn settings_return_once_it_is_calm() {
-    let mut returned = 0;
+fn settings_and_the_shape_for_reads_return_once_it_is_calm() {
+    let (mut returned, mut shrunk) = (0, 0);
     for seed in 0..4 {
-        let changed = in_world(seed, || {
+        let (changed, grew) = in_world(seed, || {
             let mut tuning = inline();
             tuning.stats_interval = Some(Duration::from_millis(5));
-            let db = open_with(&slow_disk(), options(), tuning).unwrap();
+            let rest = tuning.level_base_bytes;
+            let options = options().compression(Compression::None);
+            let db = open_with(&slow_disk(), options, tuning).unwrap();
             write(&db, 10);
-            let changed = !db.stats().scheduling.decisions.is_empty();
+            let Stats { scheduling: SchedulingStats { decisions, .. }, levels, .. } = db.stats();
+            let (changed, grew) = (!decisions.is_empty(), levels[1].bytes > rest);
             db.wait_for_background().unwrap();
             // Nothing but time ends a calm.
             testing::sleep(Duration::from_secs(1));
-            let stats = db.stats().scheduling;
+            let Stats { scheduling: stats, levels, .. } = db.stats();
             let setting = stats.setting;
-            assert_eq!((setting.merge_runs, setting.flush_bytes, setting.level_base_bytes), (2, 16 << 10, 64 << 10));
+            assert_eq!((setting.merge_runs, setting.flush_bytes, setting.level_base_bytes), (2, 16 << 10, rest));
             assert_eq!(setting.hl0_trigger, Tuning::tiny().hl0_compact_tables);
             assert!(stats.merge_queue <= 2 && stats.flush_queue < 1.0, "{stats:?}");
-            changed
+            // The levels had room for more during the load: compactions have made them as they are without one.
+            assert!(levels[1].bytes <= rest && levels[2].bytes <= 10 * rest, "{levels:?}");
+            assert_eq!(db.iter().unwrap().count() as u64, KEYS);
+            (changed, grew)
         });
         returned += u64::from(changed);
+        shrunk += u64::from(grew);
     }
     assert!(returned > 0, "nothing had changed");
+    assert!(shrunk > 0, "no level was larger than without a load");
+}
+
+/// The decisions under load with devices that say how busy they are.
+fn decisions_with_devices(slow: Duration) -> Vec<DecisionStats> {
+    let of_seed = move |seed| {
+        in_world(seed, move || {
+            let disk = SimDisk::new();
+            disk.set_latency(Path::new("/db"), Duration::from_micros(2));
+            disk.set_latency(Path::new("/slow"), slow);
+            disk.set_device_usage(true);
+            let db = open_with(&disk, options(), inline()).unwrap();
+            write(&db, 10);
+            let decisions = db.stats().scheduling.decisions;
+            db.close().unwrap();
+            decisions
+        })
+    };
+    (0..4).flat_map(of_seed).collect()
+}
+
+#[test]
+fn a_device_is_a_bottleneck_only_while_it_is_busy() {
+    let decisions = decisions_with_devices(Duration::from_millis(1));
+    let is_by_slow = |decision: &&DecisionStats| decision.bottleneck == "devices" && decision.tier == Some(Tier::Slow);
+    for decision in &decisions {
+        let [fast, slow] = &decision.devices[..] else { panic!("{decision:?}") };
+        assert_eq!((fast.tier, slow.tier), (Tier::Fast, Tier::Slow));
+        assert!((0.0..=1.0).contains(&fast.busy) && (0.0..=1.0).contains(&slow.busy), "{decision:?}");
+        assert!(fast.latency.is_none_or(|latency| latency == Duration::from_micros(2)), "{decision:?}");
+        assert!(slow.latency.is_none_or(|latency| latency == Duration::from_millis(1)), "{decision:?}");
+        let named = match decision.tier {
+            Some(Tier::Fast) => fast.busy,
+            Some(Tier::Slow) => slow.busy,
+            _ => 1.0,
+        };
+        assert!(named >= 0.8, "{decision:?}");
+    }
+    assert!(decisions.iter().any(|decision| is_by_slow(&decision)), "{decisions:?}");
+    // One that takes no time is never busy, however long the queue is.
+    let decisions = decisions_with_devices(Duration::ZERO);
+    assert!(!decisions.iter().any(|decision| is_by_slow(&decision)), "{decisions:?}");
+    let is_idle = |decision: &DecisionStats| decision.devices.iter().any(|of| of.tier == Tier::Slow && of.busy == 0.0);
+    assert!(!decisions.is_empty() && decisions.iter().all(is_idle), "{decisions:?}");
+}
+
+/// How often the threads of the pool were seen to use different resources at once.
+#[derive(Debug, Default)]
+struct Together {
+    /// Processors alone beside a device.
+    computes_beside_io: u32,
+    /// Writes to one tier beside writes to the other.
+    writes_to_both: u32,
+}
+
+impl Together {
+    fn note(&mut self, jobs: &[JobStats]) {
+        // Values, logs and moves have threads of their own.
+        let of_pool = ["seal", "merge runs", "flush", "compaction"];
+        let binds: Vec<&str> =
+            jobs.iter().filter(|job| of_pool.contains(&job.kind)).map(|job| &job.binds[..]).collect();
+        let writes = |tier: &str| binds.iter().any(|of| of.contains(tier));
+        self.computes_beside_io += u32::from(binds.contains(&"cpu") && binds.iter().any(|of| of.contains("writes")));
+        self.writes_to_both += u32::from(binds.len() > 1 && writes("fast writes") && writes("slow writes"));
+    }
+}
+
+#[test]
+fn the_pool_uses_processors_and_devices_at_once() {
+    let seen = Arc::<Mutex<Together>>::default();
+    for seed in 0..4 {
+        let seen = seen.clone();
+        in_world(seed, move || {
+            let options = Options::new().slow_dir("/slow").background_threads(2);
+            let db = open_with(&slow_disk(), options, inline()).unwrap();
+            let done = Arc::new(AtomicBool::new(false));
+            let (sampled, until) = (db.clone(), done.clone());
+            let sampler = testing::spawn("sampler", move || {
+                while !until.load(Ordering::SeqCst) {
+                    seen.lock().unwrap().note(&sampled.stats().jobs);
+                    testing::yield_point();
+                }
+            });
+            write(&db, 10);
+            done.store(true, Ordering::SeqCst);
+            sampler.join().unwrap();
+            db.close().unwrap();
+        });
+    }
+    let seen = seen.lock().unwrap();
+    assert!(seen.computes_beside_io > 0 && seen.writes_to_both > 0, "{seen:?}");
 }
 
 #[test]

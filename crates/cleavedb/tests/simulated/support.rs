@@ -52,7 +52,9 @@ pub fn text(db: &Db, key: &str) -> Option<String> {
 
 /// A value of `len` bytes that contains the name of its owner.
 pub fn value(name: &str, len: usize) -> Vec<u8> {
-    name.bytes().cycle().take(len).collect()
+    let mut value = name.repeat(len / name.len().max(1) + 1).into_bytes();
+    value.truncate(len);
+    value
 }
 
 /// Images of a disk, taken while it is used.

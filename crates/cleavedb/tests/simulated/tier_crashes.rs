@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cleavedb::testing::{self, Phase, SimDisk, Tuning};
-use cleavedb::{Db, Durability, Options, ValuePlacement, WriteBatch};
+use cleavedb::testing::{self, Canary, Phase, SimDisk, Tuning};
+use cleavedb::{Db, Durability, Error, Options, ValuePlacement, WriteBatch};
 
 use crate::support::{in_world, unflushed, value};
 use crate::tiers::{numbered, open_at, small_logs};
@@ -44,11 +44,16 @@ fn write(db: &Db, numbers: std::ops::Range<u64>, durable: &AtomicU64) {
     }
 }
 
+/// The number that each key has after `count` writes.
+fn newest_of(count: u64) -> BTreeMap<String, u64> {
+    (0..count).map(|number| (format!("{:02}", key_of(number)), number)).collect()
+}
+
 /// How many numbers there are; the content must be that after the last of them.
 fn count(db: &Db) -> u64 {
     let last = db.get("last").unwrap().map(|last| String::from_utf8_lossy(&last).parse::<u64>().unwrap());
     let count = last.map_or(0, |last| last + 1);
-    let wanted: BTreeMap<_, _> = (0..count).map(|number| (format!("{:02}", key_of(number)), number)).collect();
+    let wanted = newest_of(count);
     let found: Vec<_> = db.iter().unwrap().map(|item| item.unwrap()).filter(|(key, _)| &key[..] != b"last").collect();
     assert_eq!(found.len(), wanted.len(), "after {count}");
     for ((key, of_key), (wanted, number)) in found.iter().zip(&wanted) {
@@ -213,9 +218,8 @@ fn film(disk: &SimDisk) -> (testing::JoinHandle, Arc<AtomicBool>, Arc<Mutex<Vec<
     (camera, stop, images)
 }
 
-/// Opens `disk` with `then` and lets files move, once filmed and once with losses of power; each image is opened with `then`, with
-/// `before`, or with what `or` declares, and has all. Returns how many show a move that is not complete.
-fn crash_at_each_step(disk: &SimDisk, count_of: u64, tuning: &Tuning, [before, then, or]: [&Options; 3]) -> u32 {
+/// Opens `disk` with these options and lets files move, once filmed and once with losses of power.
+fn images_of_moves(disk: &SimDisk, count_of: u64, tuning: &Tuning, then: &Options) -> Vec<Image> {
     let mut images = Vec::new();
     for is_filmed in [true, false] {
         let disk = disk.process_crash();
@@ -234,8 +238,14 @@ fn crash_at_each_step(disk: &SimDisk, count_of: u64, tuning: &Tuning, [before, t
         images.extend(lost.into_iter().flat_map(|lost| taken(&disk, &lost)));
     }
     assert!(images.len() > 50, "{}", images.len());
+    images
+}
+
+/// Each image of moves that `then` asks for is opened with `then`, with `before`, or with what `or` declares, and has all. Returns how
+/// many show a move that is not complete.
+fn crash_at_each_step(disk: &SimDisk, count_of: u64, tuning: &Tuning, [before, then, or]: [&Options; 3]) -> u32 {
     let mut incomplete = 0;
-    for (turn, Image { disk, .. }) in images.into_iter().enumerate() {
+    for (turn, Image { disk, .. }) in images_of_moves(disk, count_of, tuning, then).into_iter().enumerate() {
         // The same file in two directories.
         let names = |directory| numbered(&disk, directory).into_iter();
         let all: Vec<String> = ["/db", "/slow", "/other"].into_iter().flat_map(names).collect();
@@ -271,19 +281,82 @@ fn a_move_to_another_directory_may_be_interrupted_at_each_step() {
     assert!(incomplete > 5, "{incomplete}");
 }
 
+/// A disk with `count_of` writes, the options it was written with, and a budget of the fast tier that lets logs leave it.
+fn before_a_demotion(count_of: u64, tuning: &Tuning, budget: u64) -> (SimDisk, [Options; 2]) {
+    let disk = SimDisk::new();
+    let large = Options::new().slow_dir("/slow");
+    let db = open_at(&disk, large.clone(), tuning.clone()).unwrap();
+    write(&db, 0..count_of, &AtomicU64::new(0));
+    db.close().unwrap();
+    (disk, [large.clone(), large.fast_bytes(budget / 2)])
+}
+
 #[test]
 fn a_demotion_may_be_interrupted_at_each_step() {
     for (seed, of) in [(1, Tuning::tiny as fn() -> Tuning), (2, unflushed)] {
         let incomplete = in_world(seed, move || {
-            let disk = SimDisk::new();
             let (tuning, budget) = small_logs(of());
-            let large = Options::new().slow_dir("/slow");
-            let small = large.clone().fast_bytes(budget / 2);
-            let db = open_at(&disk, large.clone(), tuning.clone()).unwrap();
-            write(&db, 0..150, &AtomicU64::new(0));
-            db.close().unwrap();
+            let (disk, [large, small]) = before_a_demotion(150, &tuning, budget);
             crash_at_each_step(&disk, 150, &tuning, [&large, &small, &small])
         });
         assert!(incomplete > 2, "{incomplete}");
+    }
+}
+
+/// The tables of a database with a small fast tier move there once it is larger.
+#[test]
+fn a_move_of_tables_to_the_fast_tier_may_be_interrupted_at_each_step() {
+    let incomplete = in_world(1, || {
+        let disk = SimDisk::new();
+        let (mut tuning, budget) = small_logs(Tuning::tiny());
+        // Several tables, with addresses, which move a few at a time.
+        (tuning.table_bytes, tuning.separation_bytes) = (128, 32);
+        let [large, small] = [16 * budget, budget / 2].map(|bytes| Options::new().slow_dir("/slow").fast_bytes(bytes));
+        let db = open_at(&disk, small.clone(), tuning.clone()).unwrap();
+        write(&db, 0..150, &AtomicU64::new(0));
+        db.compact_range(&db.default_keyspace(), ..).unwrap();
+        db.wait_for_background().unwrap();
+        db.close().unwrap();
+        let tables = |disk: &SimDisk| {
+            let of = |directory| numbered(disk, directory).iter().filter(|name| name.ends_with("table")).count();
+            (of("/db"), of("/slow"))
+        };
+        let (fast, slow) = tables(&disk);
+        assert!(fast == 0 && slow > 2, "{fast} and {slow}");
+        let incomplete = crash_at_each_step(&disk, 150, &tuning, [&small, &large, &large]);
+        let db = open_at(&disk, large, tuning).unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!((tables(&disk), count(&db)), ((slow, 0), 150));
+        db.close().unwrap();
+        incomplete
+    });
+    assert!(incomplete > 2, "{incomplete}");
+}
+
+/// True if a disk can be opened and has all that `count_of` writes left.
+fn has_all(disk: &SimDisk, count_of: u64, options: &Options, tuning: &Tuning) -> bool {
+    let read = || {
+        let db = open_at(disk, options.clone(), tuning.clone())?;
+        newest_of(count_of).into_iter().try_fold(true, |all, (key, number)| {
+            Ok::<_, Error>(all && db.get(key)?.is_some_and(|found| found[..] == value_of(number)))
+        })
+    };
+    read().is_ok_and(|all| all)
+}
+
+#[test]
+fn the_planted_bug_of_a_move_that_is_committed_before_its_copy_is_synced_is_caught() {
+    for (seed, of) in [(1, Tuning::tiny as fn() -> Tuning), (2, unflushed)] {
+        let lost = |canary| {
+            in_world(seed, move || {
+                let (mut tuning, budget) = small_logs(of());
+                tuning.canary = canary;
+                let (disk, [_, small]) = before_a_demotion(150, &tuning, budget);
+                let images = images_of_moves(&disk, 150, &tuning, &small);
+                images.iter().filter(|image| !has_all(&image.disk, 150, &small, &tuning)).count()
+            })
+        };
+        assert_eq!(lost(None), 0);
+        assert!(lost(Some(Canary::MoveCommittedBeforeSync)) > 0);
     }
 }

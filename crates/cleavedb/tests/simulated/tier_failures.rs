@@ -12,11 +12,14 @@ use cleavedb::{Db, Durability, Error, LogBackend, Options, Result, WriteBatch};
 use crate::support::{BACKENDS, in_world, value};
 use crate::tiers::{count_numbers, open_at, small_logs, write_numbers};
 
-/// Writes the next numbers until that fails; returns how many there are, and the error.
+/// Writes the next numbers until that fails, each with an older one again, which makes garbage; returns how many there are, and
+/// the error.
 fn write_until_refused(db: &Db, from: u64, most: u64) -> (u64, Option<Error>) {
     for number in from..from + most {
         let mut batch = WriteBatch::new();
-        batch.put(&db.default_keyspace(), format!("{number:05}"), value(&number.to_string(), 700));
+        for written in [number / 2, number] {
+            batch.put(&db.default_keyspace(), format!("{written:05}"), value(&written.to_string(), 700));
+        }
         batch.put(&db.default_keyspace(), "last", number.to_string());
         if let Err(error) = db.write(batch) {
             return (number, Some(error));
@@ -101,51 +104,88 @@ fn on_both_tiers(disk: &SimDisk, options: &Options, tuning: &Tuning, numbers: &A
     Ok(db)
 }
 
-/// How the fast disk fails, and when.
-fn failures() -> Vec<Faults> {
-    let within = || Some("/db".into());
-    let mut all = Vec::new();
-    for after in [0, 7] {
-        all.push(Faults { fail_write_after: Some(after), within: within(), ..Faults::default() });
-        all.push(Faults { fail_sync_after: Some(after), within: within(), ..Faults::default() });
-        all.push(Faults { fail_directory_after: Some(after), within: within(), ..Faults::default() });
-    }
-    all.into_iter().map(|faults| Faults { lasting: true, ..faults }).collect()
+/// How a disk fails, and when.
+fn failures(directory: &str) -> Vec<(LogBackend, Faults)> {
+    let faults = || Faults { within: Some(directory.into()), lasting: true, ..Faults::default() };
+    let lasting = [0, 11].into_iter().flat_map(|after| {
+        [
+            Faults { fail_write_after: Some(after), ..faults() },
+            Faults { fail_sync_after: Some(after), ..faults() },
+            Faults { fail_directory_after: Some(after), ..faults() },
+        ]
+    });
+    let on_both = lasting.flat_map(|faults| BACKENDS.map(|backend| (backend, faults.clone())));
+    // What one sync should have made durable counts as clean from then on, and later syncs succeed.
+    let once = (0..8).map(|after| Faults { fail_sync_after: Some(after), lasting: false, ..faults() });
+    on_both.chain(BACKENDS.into_iter().cycle().zip(once)).collect()
 }
 
-fn fail_the_fast_disk(backend: LogBackend, number: usize) {
+/// The tier of a directory, as errors name it.
+fn tier_of(directory: &str) -> &'static str {
+    if directory == "/db" { " on the fast tier" } else { " on the slow tier" }
+}
+
+/// Lets a disk fail while logs are demoted and values are collected; returns the first error, and how many numbers are read without
+/// that disk.
+fn fail_a_disk(directory: &'static str, backend: LogBackend, faults: Faults, seed: u64) -> (String, u64) {
     let disk = SimDisk::new();
-    let (tuning, budget) = small_logs(Tuning::tiny());
+    let (mut tuning, budget) = small_logs(Tuning::tiny());
+    (tuning.garbage_bytes, tuning.garbage_percent) = (4 << 10, 10);
     let options = Options::new().slow_dir("/slow").fast_bytes(budget);
     let options = options.durability(Durability::Sync).log_backend(backend);
     let numbers = AtomicU64::new(0);
     let db = on_both_tiers(&disk, &options, &tuning, &numbers).unwrap();
-    assert!(db.stats().tiers.bytes_moved < 1 << 20 && !crate::tiers::numbered(&disk, "/slow").is_empty());
-    disk.set_faults(failures().swap_remove(number));
-    let (count, error) = write_until_refused(&db, 165, 500);
-    // Files on the fast tier can be made elsewhere, or later, but no frame and no edit.
-    let error = error.unwrap_or_else(|| panic!("{:?}: 500 writes were accepted", failures()[number]));
-    assert!(error.to_string().contains("/db"), "{error}");
+    // The fast tier is so full that logs leave it from now on.
+    let (count, error) = write_until_refused(&db, 165, 60);
+    assert!(count == 225 && error.is_none(), "{error:?}");
+    disk.set_faults(faults.clone());
+    let (count, error) = write_until_refused(&db, count, 500);
+    // Files on the fast tier can be made elsewhere, or later, but no frame and no edit; what must leave it has only the slow one.
+    let error = error.unwrap_or_else(|| panic!("{faults:?}: 500 writes were accepted"));
+    let names = |error: &Error| error.to_string().contains(directory) && error.to_string().contains(tier_of(directory));
+    assert!(names(&error), "{error}");
     let (after, again) = write_until_refused(&db, count, 1);
     let again = again.expect("writes are poisoned until the next open");
-    assert!(after == count && matches!(again, Error::Poisoned { .. }) && again.to_string().contains("/db"), "{again}");
+    assert!(after == count && matches!(again, Error::Poisoned { .. }) && names(&again), "{again}");
     assert_eq!(read_numbers(&db, count), count, "reads of both tiers go on");
     // Reads that fail concern what lies there.
-    disk.set_faults(Faults { fail_read_one_in: Some(1), within: Some("/db".into()), ..Faults::default() });
+    disk.set_faults(Faults { fail_read_one_in: Some(1), within: Some(directory.into()), ..Faults::default() });
     let read = read_numbers(&db, count);
-    assert!(read > 0, "{read} of {count}");
     drop(db);
     disk.clear_faults();
-    check_after(&disk.power_loss(number as u64), &options, &tuning, count);
+    // The power of the disk that failed is lost, or that of both.
+    for lost in [&[directory][..], &["/db", "/slow"]] {
+        let image = disk.power_loss_of(seed, |path| lost.iter().any(|lost| path == Path::new(lost)));
+        check_after(&image, &options, &tuning, count);
+    }
     check_after(&disk, &options, &tuning, count);
+    (error.to_string(), read)
+}
+
+/// The first errors of all failures of a disk.
+fn fail_in_every_way(directory: &'static str) -> Vec<String> {
+    let (mut errors, mut read) = (Vec::new(), 0);
+    for (backend, faults) in failures(directory) {
+        let seed = errors.len() as u64;
+        let (error, of_one) = in_world(seed, move || fail_a_disk(directory, backend, faults, seed));
+        errors.push(error);
+        read += of_one;
+    }
+    assert!(read > 0, "nothing was read of the other disk");
+    errors
 }
 
 #[test]
 fn a_fast_disk_that_fails_stops_writes_and_everything_is_still_read() {
-    for backend in BACKENDS {
-        for number in 0..failures().len() {
-            in_world(number as u64, move || fail_the_fast_disk(backend, number));
-        }
+    fail_in_every_way("/db");
+}
+
+/// What had left the fast tier before is durable on the slow one, and what had not is still where it was.
+#[test]
+fn a_slow_disk_that_fails_during_demotion_and_value_gc_loses_nothing_that_was_durable() {
+    let errors = fail_in_every_way("/slow");
+    for job in [".log", ".segment", ".table"] {
+        assert!(errors.iter().any(|error| error.contains(job)), "none wrote a {job}: {errors:#?}");
     }
 }
 
@@ -164,7 +204,7 @@ fn a_fast_disk_that_cannot_be_read_fails_reads_of_what_lies_there_alone() {
         let read = read_numbers(&db, 165);
         assert!(read > 0 && read < 165, "{read}");
         let error = (0..165).find_map(|number| db.get(format!("{number:05}")).err()).unwrap();
-        assert!(error.to_string().contains("/db/"), "{error}");
+        assert!(error.to_string().contains("/db/") && error.to_string().contains(tier_of("/db")), "{error}");
         disk.clear_faults();
         assert_eq!(count_numbers(&db), 165);
         db.close().unwrap();

@@ -134,7 +134,7 @@ pub struct DecisionStats {
 }
 
 /// The load of the device of a tier.
-#[derive(Debug, Clone, Encode, Decode)]
+#[derive(Debug, Clone, Default, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
 pub struct DeviceStats {

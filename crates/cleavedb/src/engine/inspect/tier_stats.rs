@@ -51,7 +51,7 @@ pub struct TierStats {
 }
 
 /// A directory of a database.
-#[derive(Debug, Clone, Encode, Decode)]
+#[derive(Debug, Clone, Default, Encode, Decode)]
 #[cbor(map)]
 #[non_exhaustive]
 pub struct DirectoryStats {

@@ -27,6 +27,7 @@ use crate::engine::jobs::outcome::Outcome;
 use crate::engine::jobs::roll_back::rollback_due;
 use crate::engine::shortages::Need;
 use crate::engine::throttle::Throttle;
+use crate::engine::tuning::sizes::Canary;
 use crate::engine::tuning::tiers::{FastFill, FastLog, to_demote};
 use crate::engine::view::{Sources, View, records_of};
 use crate::engine::work::{Class, MemoryShare, Profile, WorkState};
@@ -495,7 +496,8 @@ impl Core {
         // A source that cannot be read is left where it is, and nothing else.
         let helped = copy_file(source, (copy.clone(), access), &from.parts, (piece_bytes, alone), progress)?;
         note_cpu_of_helper(helped);
-        self.guarded(copy.sync())
+        let syncs = self.settings.tuning.canary != Some(Canary::MoveCommittedBeforeSync);
+        if syncs { self.guarded(copy.sync()) } else { Ok(()) }
     }
 
     /// Creates a copy. Whatever has its name is removed first: an earlier copy, or what was left when the file moved away,

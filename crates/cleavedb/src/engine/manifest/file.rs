@@ -3,6 +3,7 @@
 //! tail is never appended to. Diagram: `docs/formats/manifest.md`.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -259,7 +260,9 @@ impl Manifest {
         if let Err(error) = open.file.write_at(&record, open.len) {
             return Err(match open.file.truncate(open.len) {
                 Ok(()) => error,
-                Err(second) => Error::Poisoned { cause: format!("{error}; then {second}") },
+                Err(second) => {
+                    Error::io(open.file.path(), "write", io::Error::other(format!("{error}; then {second}")))
+                }
             });
         }
         open.file.sync()?;

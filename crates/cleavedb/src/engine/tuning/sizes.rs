@@ -59,6 +59,8 @@ pub enum Canary {
     SyncSkipsEarlierLogs,
     /// The manifest names a file of saved hash indexes before the records in them are durable.
     IndexSavedBeforeSync,
+    /// The edit that moves a file to another directory is committed before the copy is synced.
+    MoveCommittedBeforeSync,
 }
 
 /// Internal sizes, in bytes unless stated otherwise. Not covered by semantic versioning.

@@ -13,6 +13,7 @@ mod directory;
 mod inode;
 mod content;
 mod fault;
+mod device;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -133,7 +134,12 @@ impl SimDisk {
 
     /// How long each operation on a directory and its files takes, in virtual time; not at all by default.
     pub fn set_latency(&self, directory: &Path, latency: Duration) {
-        self.state().latencies.insert(directory.to_owned(), latency);
+        self.state().devices.entry(directory.to_owned()).or_default().latency = latency;
+    }
+
+    /// Decides whether each directory with a latency is on a device that says how busy it is (by default none says so).
+    pub fn set_device_usage(&self, is_known: bool) {
+        self.state().knows_usage = is_known;
     }
 
     /// Sets the memory that the system can give to the process; none at first, so that logs bypass the page cache.

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::content::{Content, PAGE};
+use super::device::Device;
 use super::directory::{Directory, InodeNumber, Vanished};
 use super::fault::{FaultState, Faults};
 use super::inode::{Inode, SECTOR};
 use crate::base::{Error, Result};
-use crate::io::storage::{DirEntry, Punched};
+use crate::io::storage::{DeviceUsage, DirEntry, Punched};
 use crate::sched::random::Random;
 
 /// The disk.
@@ -31,8 +32,10 @@ pub(super) struct State {
     pub(super) faults: FaultState,
     pub(super) capacity: Option<u64>,
     pub(super) directory_capacities: BTreeMap<PathBuf, u64>,
-    /// How long each operation on a directory and its files takes.
-    pub(super) latencies: BTreeMap<PathBuf, Duration>,
+    /// The devices of directories on which operations take time.
+    pub(super) devices: BTreeMap<PathBuf, Device>,
+    /// The devices say how busy they are.
+    pub(super) knows_usage: bool,
     /// Directories whose disks are gone.
     pub(super) vanished: BTreeMap<PathBuf, Vanished>,
     pub(super) available_memory: u64,
@@ -61,7 +64,8 @@ impl State {
             faults: FaultState::new(Faults::default()),
             capacity: None,
             directory_capacities: BTreeMap::new(),
-            latencies: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            knows_usage: false,
             vanished: BTreeMap::new(),
             available_memory: 0,
             can_map: true,
@@ -81,10 +85,21 @@ impl State {
         Random::new(self.next_inode).draw().max(1)
     }
 
-    /// How long an operation on a path takes.
-    pub(super) fn latency_of(&self, path: &Path) -> Duration {
-        let own = self.latencies.get(path).or_else(|| self.latencies.get(path.parent()?));
-        own.copied().unwrap_or_default()
+    /// The device of a directory, or of a file in it.
+    fn device_of(&mut self, path: &Path) -> Option<&mut Device> {
+        let directory = if self.devices.contains_key(path) { path } else { path.parent()? };
+        self.devices.get_mut(directory)
+    }
+
+    /// Begins an operation on a path; returns how long it takes.
+    pub(super) fn begin_operation(&mut self, path: &Path, now: Duration) -> Duration {
+        self.device_of(path).map_or(Duration::ZERO, |device| device.begin(now))
+    }
+
+    /// What the device of a directory has done; `None` if it does not say.
+    pub(super) fn device_usage(&self, directory: &Path, now: Duration) -> Option<DeviceUsage> {
+        let at = self.devices.keys().position(|of| of == directory).filter(|_| self.knows_usage)?;
+        Some(self.devices[directory].usage(at as u64, now))
     }
 
     /// Fails if the machine is off, or the disk of the path is gone.
@@ -340,7 +355,9 @@ impl State {
         if self.faults.reach(path) && self.faults.read_fails() {
             return Err(io_error(path, "read"));
         }
-        Ok(self.inode(number).content().read(buffer, offset))
+        let count = self.inode(number).content().read(buffer, offset);
+        self.device_of(path).into_iter().for_each(|device| device.read_bytes += count as u64);
+        Ok(count)
     }
 
     /// A write that fails or runs out of space may have written some of its sectors.
@@ -358,6 +375,7 @@ impl State {
         let done = if result.is_ok() { reached } else { reached / SECTOR * SECTOR };
         let grows = (offset + done as u64).saturating_sub(self.inode(number).len());
         self.faults.use_space(if done > 0 { grows } else { 0 });
+        self.device_of(path).into_iter().for_each(|device| device.written_bytes += done as u64);
         let order = self.next_order();
         self.inode_mut(number).write(&bytes[..done], offset, order);
         result

@@ -11,7 +11,8 @@ use super::{Phase, SimDisk, SyncPoint};
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
-use crate::io::storage::{Access, DirEntry, File, FileSpace, Lock, Mapping, Punched, Storage};
+use crate::io::storage::{Access, DeviceUsage, DirEntry, File, FileSpace, Lock, Mapping, Punched, Storage};
+use crate::sched::clock::now;
 use crate::sched::sim::yield_point;
 use crate::sched::thread::sleep;
 
@@ -26,7 +27,8 @@ enum Mode {
 impl SimDisk {
     /// Lets other threads run, for as long as an operation on this path takes.
     fn take_time(&self, path: &Path) {
-        let latency = self.state().latency_of(path);
+        let begun = now();
+        let latency = self.state().begin_operation(path, begun);
         if latency.is_zero() { yield_point() } else { sleep(latency) }
     }
 
@@ -108,6 +110,11 @@ impl Storage for SimDisk {
 
     fn available_memory(&self) -> u64 {
         self.state().available_memory
+    }
+
+    fn device_usage(&self, dir: &Path) -> Option<DeviceUsage> {
+        let at = now();
+        self.state().device_usage(dir, at)
     }
 
     fn open_files_limit(&self) -> usize {
