@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::block_space::{BlockSpace, Claim};
 use crate::base::{Error, Result};
@@ -14,18 +15,26 @@ pub(crate) trait Medium: Send + Sync {
     fn write(&self, bytes: u64);
 }
 
+/// Bytes of files that have crossed the link between host and device.
+#[derive(Default)]
+struct Link {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
 /// The block side of a device.
 #[derive(Clone)]
 pub struct BlockSide {
     dir: PathBuf,
     medium: Arc<dyn Medium>,
+    link: Arc<Link>,
     space: Arc<BlockSpace>,
 }
 
 impl BlockSide {
     /// One per device: its clones share the space.
     pub(crate) fn new(dir: PathBuf, medium: Arc<dyn Medium>, capacity_bytes: u64) -> BlockSide {
-        BlockSide { dir, medium, space: Arc::new(BlockSpace::new(capacity_bytes)) }
+        BlockSide { dir, medium, link: Arc::default(), space: Arc::new(BlockSpace::new(capacity_bytes)) }
     }
 
     /// The directory: an open of a database with this device waits for the device where it reads and writes files there.
@@ -37,6 +46,11 @@ impl BlockSide {
     /// that. A file with several names counts once.
     pub fn capacity_bytes(&self) -> u64 {
         self.space.capacity_bytes()
+    }
+
+    /// Bytes that were written to files of the directory, and read from them, by databases with this device.
+    pub(super) fn link_bytes(&self) -> (u64, u64) {
+        (self.link.sent.load(Ordering::Relaxed), self.link.received.load(Ordering::Relaxed))
     }
 
     pub(crate) fn holds(&self, path: &Path) -> bool {
@@ -52,6 +66,7 @@ impl BlockSide {
 pub(super) struct BlockFile {
     file: Arc<dyn File>,
     medium: Arc<dyn Medium>,
+    link: Arc<Link>,
     claim: Arc<Claim>,
     _open: Arc<()>,
 }
@@ -59,7 +74,7 @@ pub(super) struct BlockFile {
 impl BlockFile {
     /// `file` with the time that the device takes, and its claim to space; `open` says that it is open.
     pub fn new(side: &BlockSide, file: Arc<dyn File>, claim: Arc<Claim>, open: Arc<()>) -> BlockFile {
-        BlockFile { file, medium: side.medium.clone(), claim, _open: open }
+        BlockFile { file, medium: side.medium.clone(), link: side.link.clone(), claim, _open: open }
     }
 
     /// Claims the space up to `len`; the end of the file's space before.
@@ -68,7 +83,12 @@ impl BlockFile {
     }
 
     fn read(&self, count: Result<usize>) -> Result<usize> {
-        count.inspect(|count| self.medium.read(*count as u64))
+        count.inspect(|count| self.receive(*count))
+    }
+
+    fn receive(&self, bytes: usize) {
+        self.link.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.medium.read(bytes as u64);
     }
 }
 
@@ -92,7 +112,7 @@ impl File for BlockFile {
     fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
         let is_read = self.file.read_or_prefetch(buffer, offset);
         if is_read {
-            self.medium.read(buffer.len() as u64);
+            self.receive(buffer.len());
         }
         is_read
     }
@@ -109,6 +129,7 @@ impl File for BlockFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.claim(offset.saturating_add(bytes.len() as u64))?;
         self.file.write_at(bytes, offset)?;
+        self.link.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.medium.write(bytes.len() as u64);
         Ok(())
     }

@@ -20,12 +20,16 @@ pub struct KvUsage {
 /// What a device has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KvTraffic {
-    /// Commands carried out.
+    /// Commands of the key-value side that were carried out.
     pub commands: u64,
-    /// Bytes of keys and values that the host has sent over the link.
+    /// Bytes that the host has sent over the link: keys and values, and what it wrote to files of the block side.
     pub host_bytes_sent: u64,
-    /// Bytes of keys and values that the host has received.
+    /// Bytes that the host has received: keys and values, and what it read from files of the block side.
     pub host_bytes_received: u64,
+    /// Of the bytes sent, those to the block side; 0 if the device has none as a directory.
+    pub block_bytes_sent: u64,
+    /// Of the bytes received, those from the block side.
+    pub block_bytes_received: u64,
     /// Bytes written to the medium, rewriting by the device included; 0 if the device does not say.
     pub media_bytes_written: u64,
     /// Bytes read from the medium; 0 if the device does not say.

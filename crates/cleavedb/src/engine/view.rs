@@ -167,8 +167,8 @@ impl View {
     }
 }
 
-/// The records of a log that matter: those that tables reference, and those that were not flushed. 0 of a log that only
-/// hash indexes reference, which do not count them. O(logs).
+/// The records of a log that matter: those that tables reference, and those that were not flushed, by the span of their sequence
+/// numbers: each version of a key is one. 0 of a log that only hash indexes reference, which do not count them. O(logs).
 pub(crate) fn records_of(view: &View, flushed: Seqno, file: FileId) -> u64 {
     let unflushed = view.logs.get(&file).map_or(0, |log| {
         let before = view.logs.range(..file).next_back().map(|(_, before)| before.last_seqno());

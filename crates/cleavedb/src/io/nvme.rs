@@ -41,8 +41,17 @@ pub struct Completion {
     pub result: u32,
 }
 
-/// The way to a device.
+/// Who carries out a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// The controller: commands about the device.
+    Admin,
+    /// The namespace, by the rules of its command set.
+    Io,
+}
+
+/// The way to a namespace of a device.
 pub trait Transport: Send + Sync {
     /// Submits an entry with its data, and waits for its completion.
-    fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion>;
+    fn submit(&self, to: Queue, entry: &Entry, data: Data<'_>) -> io::Result<Completion>;
 }

@@ -1,5 +1,5 @@
-//! Submission entries by the passthrough of the Linux kernel (`NVME_IOCTL_IO64_CMD`), which takes `unsafe`: the kernel is given the
-//! address of a buffer.
+//! Submission entries by the passthrough of the Linux kernel (`NVME_IOCTL_IO64_CMD`, `NVME_IOCTL_ADMIN64_CMD`), which takes `unsafe`:
+//! the kernel is given the address of a buffer.
 
 use std::ffi::c_void;
 use std::fs;
@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use super::nvme::{Completion, Data, Entry, Transport, dword};
+use super::nvme::{Completion, Data, Entry, Queue, Transport, dword};
 use crate::base::{Error, Result};
 
 /// A command may take this long.
@@ -38,6 +38,7 @@ struct PassthroughCommand {
 
 const _: () = assert!(size_of::<PassthroughCommand>() == 80, "the structure is that of the kernel");
 
+const ADMIN64_CMD: Opcode = opcode::read_write::<PassthroughCommand>(b'N', 0x47);
 const IO64_CMD: Opcode = opcode::read_write::<PassthroughCommand>(b'N', 0x48);
 /// Returns the number of the namespace.
 const GET_NAMESPACE: Opcode = opcode::none(b'N', 0x40);
@@ -102,7 +103,7 @@ impl NvmePassthrough {
 }
 
 impl Transport for NvmePassthrough {
-    fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
+    fn submit(&self, to: Queue, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
         let (address, data_len) = match data {
             Data::None => (0, 0),
             Data::ToDevice(bytes) => (bytes.as_ptr().addr() as u64, bytes.len()),
@@ -119,7 +120,11 @@ impl Transport for NvmePassthrough {
             timeout_ms: TIMEOUT_MS,
             ..PassthroughCommand::default()
         };
-        let request = Request { opcode: IO64_CMD, command: &raw mut command };
+        let opcode = match to {
+            Queue::Admin => ADMIN64_CMD,
+            Queue::Io => IO64_CMD,
+        };
+        let request = Request { opcode, command: &raw mut command };
         // SAFETY: the structure is valid for the call, and so is the buffer that it names, which is borrowed until its end; the
         // kernel reads or writes at most `data_len` bytes of it, depending on the opcode, which agrees with the direction of the data.
         let status = unsafe { rustix::ioctl::ioctl(&self.file, request) }?;
@@ -133,7 +138,7 @@ mod tests {
 
     #[test]
     fn requests_have_the_numbers_of_the_kernel() {
-        assert_eq!((IO64_CMD, GET_NAMESPACE), (0xc050_4e48, 0x4e40));
+        assert_eq!((ADMIN64_CMD, IO64_CMD, GET_NAMESPACE), (0xc050_4e47, 0xc050_4e48, 0x4e40));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Writers go around background work that is behind (`Bypass::Spill`): what they wait for, what it leaves, and that nothing is lost.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -105,6 +106,65 @@ fn unflushed_logs_stay_within_the_limit_of_redirects() {
         // The last log is flushed with what follows it.
         assert!(most <= limit + log_bytes, "{most} bytes of {limit}");
         assert!(db.stats().paced + db.stats().stalls > 0, "the limit was not reached: {most} of {limit}");
+        db.close().unwrap();
+    });
+}
+
+/// The logs that files show, each with the directories in which it was seen, in this order.
+type LogPlaces = BTreeMap<PathBuf, Vec<PathBuf>>;
+
+fn look_for_logs(disk: &SimDisk, places: &mut LogPlaces) {
+    for (path, _) in disk.files() {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
+        let seen = if path.extension().is_some_and(|end| end == "log") { places.entry(name.into()) } else { continue };
+        let seen = seen.or_default();
+        if !seen.iter().any(|before| before == dir) {
+            seen.push(dir.to_owned());
+        }
+    }
+}
+
+/// The fast tier would soon have to give up the next log: it is made on the slow one, and needs no copy.
+#[test]
+fn a_log_that_is_born_on_the_slow_tier_is_read_there_and_never_copied() {
+    in_world(12, || {
+        let disk = slow_disk();
+        let spill = || options(Bypass::Spill).fast_bytes(512 << 10);
+        let db = open_with(&disk, spill(), inline()).unwrap();
+        let mut places = LogPlaces::new();
+        for number in 0..KEYS {
+            db.put(format!("{:05}", number * 7919 % KEYS), noise(number)).unwrap();
+            testing::sleep(Duration::from_micros(400));
+            look_for_logs(&disk, &mut places);
+        }
+        let stats = db.stats();
+        let born_slow = stats.bypass.logs_born_slow;
+        let slow_at_first = |places: &LogPlaces| -> Vec<PathBuf> {
+            let is_slow = |(_, seen): &(&PathBuf, &Vec<PathBuf>)| seen[0] == Path::new("/slow");
+            places.iter().filter(is_slow).map(|(name, _)| name.clone()).collect()
+        };
+        let slow = slow_at_first(&places);
+        assert!(born_slow > 1 && slow.len() as u64 >= born_slow, "{born_slow} of {places:?}");
+        assert_whole(&db);
+        db.sync().unwrap();
+        // Recovery needs them.
+        let unflushed = |db: &Db| -> Vec<PathBuf> {
+            db.stats().logs.iter().map(|log| PathBuf::from(format!("{:08}.log", log.id))).collect()
+        };
+        let needed = unflushed(&db);
+        assert!(slow.iter().filter(|name| needed.contains(name)).count() > 1, "{slow:?} of {needed:?}");
+        for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
+            let reopened = open_with(&image, options(Bypass::Off).fast_bytes(512 << 10), inline()).unwrap();
+            assert_whole(&reopened);
+            reopened.close().unwrap();
+        }
+        db.wait_for_background().unwrap();
+        assert_whole(&db);
+        look_for_logs(&disk, &mut places);
+        assert_eq!(db.stats().tiers.bytes_moved, 0);
+        for name in slow {
+            assert_eq!(places[&name], [Path::new("/slow")], "{name:?} was copied");
+        }
         db.close().unwrap();
     });
 }

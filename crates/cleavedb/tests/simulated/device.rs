@@ -1,8 +1,8 @@
 //! Writers go around background work onto a KV device (`Bypass::Device`): what lies there is one store with the rest, before, during
 //! and after its rollback, and nothing depends on which option the next open chooses. The device is emulated on the simulated disk.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,14 +66,14 @@ pub fn device(db: &Db) -> KvDeviceStats {
     db.stats().bypass.device.expect("a device is declared")
 }
 
-fn numbers(db: &Db, range: std::ops::Range<u64>) {
+pub fn numbers(db: &Db, range: std::ops::Range<u64>) {
     for number in range {
         db.put(format!("{:05}", number * 7919 % 1500), value(&format!("{number} "), 300)).unwrap();
         testing::sleep(Duration::from_micros(300));
     }
 }
 
-fn assert_numbers(db: &Db, count: u64) {
+pub fn assert_numbers(db: &Db, count: u64) {
     assert_eq!(db.iter().unwrap().filter(|record| record.is_ok()).count() as u64, count);
     for number in (0..count).step_by(13) {
         let found = db.get(format!("{:05}", number * 7919 % 1500)).unwrap();
@@ -131,71 +131,6 @@ fn a_burst_goes_to_the_device_and_comes_back_from_it() {
 }
 
 #[test]
-fn an_eager_rollback_begins_with_the_end_of_the_redirect_and_a_lazy_one_when_writers_rest() {
-    let rolled_back = |rollback| {
-        in_world(3, move || {
-            let mut tuning = little_room();
-            tuning.stats_interval = Some(Duration::from_millis(50));
-            let disk = slow_disk();
-            let db = open_with(&disk, options(&disk, rollback), tuning).unwrap();
-            press(&db);
-            let mut moved = 0;
-            // Slowly, so that the redirect ends, but never so that the store would be idle.
-            for number in 0..1000 {
-                db.put(format!("{number:05}"), value("slow", 300)).unwrap();
-                testing::sleep(Duration::from_millis(20));
-                moved = db.stats().bypass.bytes_rolled_back;
-                if moved > 0 {
-                    break;
-                }
-            }
-            db.wait_for_background().unwrap();
-            let in_the_end = db.stats().bypass.bytes_rolled_back;
-            db.close().unwrap();
-            (moved, in_the_end)
-        })
-    };
-    let (eager, lazy) = (rolled_back(Rollback::Eager), rolled_back(Rollback::Lazy));
-    assert!(eager.0 > 0, "{eager:?}");
-    assert_eq!(lazy.0, 0, "{lazy:?}");
-}
-
-#[test]
-fn a_rollback_yields_to_reads() {
-    let takes = |reads: bool| {
-        in_world(4, move || {
-            let disk = slow_disk();
-            let mut tuning = little_room();
-            // A log is copied in many pieces, each of which takes as long as the others.
-            (tuning.write_bytes, tuning.stats_interval) = (4096, Some(Duration::from_millis(50)));
-            let db = open_with(&disk, options(&disk, Rollback::Eager), tuning).unwrap();
-            press(&db);
-            db.put("key", "value").unwrap();
-            let (mut steps, mut number) = (0, 0);
-            loop {
-                if reads {
-                    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
-                }
-                // Others write, slowly, so that the redirect ends, but never so that the store would be idle.
-                if number % 10 == 0 {
-                    db.put(format!("{number:05}"), value("slow", 300)).unwrap();
-                }
-                testing::sleep(Duration::from_millis(2));
-                number += 1;
-                let stats = db.stats();
-                steps += u64::from(stats.jobs.iter().any(|job| job.kind == "roll back"));
-                if stats.bypass.bytes_rolled_back > 0 {
-                    return (steps, stats.bypass.bytes_rolled_back);
-                }
-                assert!(number < 20_000, "{:?}", stats.bypass);
-            }
-        })
-    };
-    let ((alone, moved), (beside_reads, moved_too)) = (takes(false), takes(true));
-    assert!(beside_reads > alone * 3 / 2, "{alone} steps for {moved} B, {beside_reads} for {moved_too} B beside reads");
-}
-
-#[test]
 fn a_restart_finds_what_lies_on_the_device_and_refuses_to_open_without_it() {
     for (seed, backend) in BACKENDS.into_iter().enumerate() {
         in_world(seed as u64, move || {
@@ -249,29 +184,91 @@ fn a_restart_finds_what_lies_on_the_device_and_refuses_to_open_without_it() {
     }
 }
 
+/// The files of logs that lie on the tiers.
+fn logs_on_tiers(disk: &SimDisk) -> BTreeSet<PathBuf> {
+    let files = disk.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect()
+}
+
 #[test]
 fn a_device_that_is_full_lets_logs_be_born_where_they_are_without_it() {
-    in_world(5, || {
-        let disk = slow_disk();
-        // Room for few logs on the key-value side, which has half.
-        let small = device_on(&disk, 2 * (64 << 10) + 6 * Tuning::tiny().log_bytes);
-        let options = without_device(Bypass::Device(Rollback::Lazy)).kv_device(small);
-        let db = open_with(&disk, options, little_room()).unwrap();
-        let mut most = 0;
-        for number in 0..1500 {
-            numbers(&db, number..number + 1);
+    // Bytes of the key-value side, which has half of the device; logs that were born on a tier while writers went around a device that
+    // had some.
+    let born_elsewhere = |kv_bytes: u64| {
+        in_world(5, move || {
+            let disk = slow_disk();
+            let open = |disk: &SimDisk| {
+                let options = without_device(Bypass::Device(Rollback::Lazy)).kv_device(device_on(disk, 2 * kv_bytes));
+                open_with(disk, options, little_room()).unwrap()
+            };
+            let db = open(&disk);
+            let (mut most, mut elsewhere) = (0, 0);
+            for number in 0..1500 {
+                let (before, on_tiers) = (db.stats().bypass, logs_on_tiers(&disk));
+                numbers(&db, number..number + 1);
+                let after = db.stats().bypass;
+                if before.redirects && after.redirects && before.logs_born_on_device > 1 {
+                    elsewhere += logs_on_tiers(&disk).difference(&on_tiers).count();
+                }
+                let there = device(&db);
+                most = most.max(there.log_bytes);
+                assert!(there.used_bytes <= there.capacity_bytes, "{there:?}");
+            }
+            assert!(db.stats().bypass.redirects, "{:?}", db.stats().bypass);
+            assert!(most > Tuning::tiny().log_bytes, "the device was used: {most}");
+            assert_numbers(&db, 1500);
+            db.sync().unwrap();
+            for image in [disk.process_crash(), disk.power_loss(1), disk.power_loss(2)] {
+                let db = open(&image);
+                assert_numbers(&db, 1500);
+                db.wait_for_background().unwrap();
+                assert_numbers(&db, 1500);
+                db.close().unwrap();
+            }
+            db.wait_for_background().unwrap();
+            assert_numbers(&db, 1500);
+            db.close().unwrap();
+            elsewhere
+        })
+    };
+    // Room for three logs, and for all.
+    let (full, large) = (born_elsewhere((64 << 10) + 3 * Tuning::tiny().log_bytes), born_elsewhere(CAPACITY / 2));
+    assert!(full > 2 && large == 0, "{full} logs were born beside the full device, and {large} beside the large one");
+}
+
+/// What was not flushed counts by version, and what tables reference by key.
+#[test]
+fn records_on_the_device_are_those_that_reads_may_ask_it_for() {
+    for separation_bytes in [usize::MAX, 200] {
+        in_world(13, move || {
+            let disk = slow_disk();
+            let mut tuning = little_room();
+            tuning.separation_bytes = separation_bytes;
+            (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 128 << 10);
+            let db = open_with(&disk, options(&disk, Rollback::Lazy), tuning).unwrap();
+            press(&db);
+            let pause = db.pause_background().unwrap();
+            let before = device(&db);
+            let key = |number: u64| format!("key {number:03}");
+            for round in 0..2 {
+                (0..200).for_each(|number| db.put(key(number), value(&format!("{round} "), 300)).unwrap());
+            }
+            let mut batch = WriteBatch::new();
+            (200..203).for_each(|number| batch.put(&db.default_keyspace(), key(number), value("batch ", 300)));
+            db.write(batch).unwrap();
+            db.delete(key(0)).unwrap();
+            db.delete_range(key(1)..key(2)).unwrap();
             let there = device(&db);
-            most = most.max(there.log_bytes);
-            assert!(there.used_bytes <= there.capacity_bytes, "{there:?}");
-        }
-        assert!(most > Tuning::tiny().log_bytes, "the device was used: {most}");
-        let by_then = device(&db);
-        assert_numbers(&db, 1500);
-        db.wait_for_background().unwrap();
-        assert_numbers(&db, 1500);
-        db.close().unwrap();
-        assert!(by_then.log_bytes <= by_then.capacity_bytes);
-    });
+            assert!(there.logs > before.logs + 1, "{there:?}");
+            assert_eq!(there.records - before.records, 2 * 200 + 3 + 1 + 1);
+            drop(pause);
+            db.flush().unwrap();
+            // All keys but those that were deleted; those from before were written once.
+            let wanted = if separation_bytes == usize::MAX { 0 } else { before.records + 203 - 2 };
+            assert_eq!(device(&db).records, wanted);
+            db.close().unwrap();
+        });
+    }
 }
 
 /// The cases in which a device of its own LSM tree gives old values back (issue 21): what matters is the order of age, which logs have.
@@ -323,7 +320,7 @@ fn a_key_that_was_redirected_and_written_again_has_its_newest_value() {
             };
             is(&wanted, db.iter().unwrap());
             assert!(device(&db).records > 0);
-            // During the rollback, and after.
+            // After the rollback.
             db.wait_for_background().unwrap();
             is(&wanted, db.iter().unwrap());
             let mut after = wanted.clone();
@@ -342,7 +339,8 @@ fn a_key_that_was_redirected_and_written_again_has_its_newest_value() {
             assert_eq!(during.0.get(&db.default_keyspace(), "twice").unwrap().as_deref(), Some(&b"device 2"[..]));
             is(&wanted, during.1);
             assert_eq!(before.0.get(&db.default_keyspace(), "deleted").unwrap().as_deref(), Some(&b"tier"[..]));
-            assert_eq!(content(before.1).len(), 7);
+            let names = ["both", "deleted", "kept", "range/1", "range/2", "reborn", "twice"];
+            is(&names.map(|name| (name, "tier")).into(), before.1);
             drop((before.0, during.0));
             db.close().unwrap();
             let db = open_with(&disk, without_device(Bypass::Off), little_room()).unwrap();

@@ -1,17 +1,18 @@
 //! Crashes at each sync, and losses of power of the whole machine, while writers are redirected to a KV device and while its logs are
 //! rolled back; and devices that fail or disappear.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cleavedb::testing::{self, Faults, Phase, SimDisk};
-use cleavedb::{Bypass, Db, Durability, Error, Options, Rollback, WriteBatch};
+use cleavedb::testing::{self, Faults, Phase, SimDisk, Tuning};
+use cleavedb::{Bypass, Db, Durability, Error, LogBackend, Options, Rollback, WriteBatch};
 
 use crate::device::{DEVICE, device, device_on, little_room, options, press, slow_disk, without_device};
 use crate::support::{BACKENDS, in_world, value};
-use crate::tiers::open_at;
+use crate::tiers::{count_numbers, open_at, write_numbers};
 
 const CAPACITY: u64 = 32 << 20;
 const KEYS: u64 = 40;
@@ -54,7 +55,7 @@ fn value_of(number: u64) -> Vec<u8> {
 fn count(db: &Db) -> u64 {
     let last = db.get("last").unwrap().map(|last| String::from_utf8_lossy(&last).parse::<u64>().unwrap());
     let count = last.map_or(0, |last| last + 1);
-    let mut wanted = std::collections::BTreeMap::new();
+    let mut wanted = BTreeMap::new();
     for number in 0..count {
         match number % 21 {
             7 | 14 => {
@@ -72,50 +73,92 @@ fn count(db: &Db) -> u64 {
     count
 }
 
-/// An image, and the numbers that must have survived.
-type Image = (SimDisk, u64);
+/// An image of the disk at a sync: before it, after a crash of the process or a loss of the device's power; after it, after a loss of all power.
+struct Image {
+    disk: SimDisk,
+    /// As many numbers must have survived.
+    least: u64,
+    /// Bytes of logs that had left the device by then.
+    rolled_back: u64,
+}
+
+/// Values of which most stay in their logs, so that these are copied.
+fn apart() -> Tuning {
+    let mut tuning = little_room();
+    tuning.separation_bytes = 200;
+    tuning
+}
+
+/// The images of a redirect onto the device, and of the rollback.
+fn images_of_a_redirect(seed: u64, rollback: Rollback, backend: LogBackend) -> Vec<Image> {
+    in_world(seed, move || {
+        let disk = slow_disk();
+        let db = open_at(&disk, options(&disk, rollback).log_backend(backend), apart()).unwrap();
+        let durable = Arc::new(AtomicU64::new(0));
+        write(&db, 0..20, &durable).unwrap();
+        press(&db);
+        let load = db.keyspace("load").unwrap();
+        for number in 0.. {
+            load.put(format!("more {number:06}"), value("more ", 300)).unwrap();
+            testing::sleep(Duration::from_micros(300));
+            if device(&db).logs > 2 {
+                break;
+            }
+            assert!(number < 2000, "{:?}", db.stats().bypass);
+        }
+        let (images, rolled_back) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let (into, from, moved) = (images.clone(), durable.clone(), rolled_back.clone());
+        let syncs = AtomicU64::new(0);
+        disk.on_sync(move |disk, point| {
+            let (least, rolled_back) = (from.load(Ordering::SeqCst), moved.load(Ordering::SeqCst));
+            // Each sync has one image or two.
+            let number = syncs.fetch_add(u64::from(point.phase == Phase::Before), Ordering::SeqCst);
+            let disk = match (point.phase, number % 3) {
+                (Phase::Before, 0) => disk.power_loss_of(number, |path| path == Path::new(DEVICE)),
+                (Phase::Before, _) => disk.process_crash(),
+                (Phase::After, 0) => disk.power_loss(number),
+                (Phase::After, _) => return,
+            };
+            into.lock().unwrap().push(Image { disk, least, rolled_back });
+        });
+        write(&db, 20..60, &durable).unwrap();
+        for _ in 0..5000 {
+            testing::sleep(Duration::from_millis(1));
+            rolled_back.store(db.stats().bypass.bytes_rolled_back, Ordering::SeqCst);
+            if device(&db).logs <= 1 {
+                break;
+            }
+        }
+        db.wait_for_background().unwrap();
+        write(&db, 60..70, &durable).unwrap();
+        drop(load);
+        db.close().unwrap();
+        disk.clear_on_sync();
+        std::mem::take(&mut *images.lock().unwrap())
+    })
+}
 
 /// After a crash at each sync the next open, with whatever bypass, finds what was synced, whole batches alone, and goes on.
 #[test]
 fn a_crash_at_each_step_of_redirect_and_rollback_loses_nothing_that_was_synced() {
-    let mut on_device = 0;
-    for (seed, (rollback, backend)) in [Rollback::Eager, Rollback::Lazy].into_iter().zip(BACKENDS).enumerate() {
-        let images = in_world(seed as u64, move || {
-            let disk = slow_disk();
-            let db = open_at(&disk, options(&disk, rollback).log_backend(backend), little_room()).unwrap();
-            let durable = Arc::new(AtomicU64::new(0));
-            write(&db, 0..20, &durable).unwrap();
-            press(&db);
-            let images = Arc::new(Mutex::new(Vec::<Image>::new()));
-            let (into, from) = (images.clone(), durable.clone());
-            disk.on_sync(move |disk, point| {
-                let mut images = into.lock().unwrap();
-                let (number, least) = (images.len() as u64, from.load(Ordering::SeqCst));
-                if point.phase == Phase::After {
-                    images.push((disk.power_loss(number), least));
-                } else {
-                    images.push((disk.process_crash(), least));
-                    images.push((disk.power_loss_of(number, |path| path == Path::new(DEVICE)), least));
-                }
-            });
-            write(&db, 20..60, &durable).unwrap();
-            db.wait_for_background().unwrap();
-            write(&db, 60..70, &durable).unwrap();
-            db.close().unwrap();
-            disk.clear_on_sync();
-            std::mem::take(&mut *images.lock().unwrap())
-        });
-        assert!(images.len() > 100, "{} images", images.len());
-        // As many as there is time for.
-        let step = images.len().div_ceil(90);
-        for (number, (image, least)) in images.into_iter().enumerate().filter(|(number, _)| number % step == 0) {
-            let had_logs = in_world(number as u64, move || {
+    let kinds = [Rollback::Eager, Rollback::Lazy].into_iter().flat_map(|rollback| BACKENDS.map(|of| (rollback, of)));
+    for (seed, (rollback, backend)) in kinds.enumerate() {
+        let images = images_of_a_redirect(seed as u64, rollback, backend);
+        assert!(images.len() > 60, "{} images", images.len());
+        // Images with logs on the device; of these, those with a copy of one on a tier, and those where a part of the bytes had left.
+        let (mut with_logs, mut while_copied, mut in_between) = (0, 0, 0);
+        for (number, Image { disk: image, least, rolled_back }) in images.into_iter().enumerate() {
+            let (is_copied, had_logs) = in_world(number as u64, move || {
                 image.clear_on_sync();
-                let next = match number % 3 {
+                let is_copied = logs_there(&image).iter().any(|name| {
+                    let copy = Path::new("/slow").join(name);
+                    image.read_file(&copy).is_some_and(|bytes| !bytes.is_empty())
+                });
+                let next = match number % 4 {
                     0 => without_device(Bypass::Off).kv_device(device_on(&image, CAPACITY)),
-                    _ => options(&image, if number % 3 == 1 { Rollback::Lazy } else { Rollback::Eager }),
+                    _ => options(&image, if number % 2 == 1 { Rollback::Lazy } else { Rollback::Eager }),
                 };
-                let db = open_at(&image, next, little_room()).unwrap();
+                let db = open_at(&image, next, apart()).unwrap();
                 let had_logs = device(&db).logs > 0;
                 let found = count(&db);
                 assert!((least..=70).contains(&found), "{found} of at least {least}");
@@ -124,18 +167,85 @@ fn a_crash_at_each_step_of_redirect_and_rollback_loses_nothing_that_was_synced()
                 db.wait_for_background().unwrap();
                 assert_eq!(count(&db), found + 10);
                 db.close().unwrap();
+                if number % 4 > 0 {
+                    return (is_copied, had_logs);
+                }
                 let without = without_device(Bypass::Off);
                 let report = testing::check(Arc::new(image.clone()), Path::new("/db"), &without).unwrap();
                 assert_eq!(report.problems, []);
-                let db = open_at(&image, without, little_room()).unwrap();
+                let db = open_at(&image, without, apart()).unwrap();
                 assert_eq!(count(&db), found + 10);
                 db.close().unwrap();
-                had_logs
+                (is_copied, had_logs)
             });
-            on_device += u32::from(had_logs);
+            with_logs += u32::from(had_logs);
+            while_copied += u32::from(had_logs && is_copied);
+            in_between += u32::from(had_logs && rolled_back > 0);
         }
+        let seen = [with_logs, while_copied, in_between];
+        assert!(seen.iter().all(|count| *count > 2), "{seen:?} images of {rollback:?} with {backend:?}");
     }
-    assert!(on_device > 20, "{on_device} images had logs on the device");
+}
+
+/// What was not synced on the device is lost with its power, and with it what was written later to a disk that keeps everything: history
+/// has no holes. A sync of what came later covers the device too.
+#[test]
+fn a_device_that_is_cut_short_cuts_off_later_history_on_the_tiers() {
+    let lost_for = |seed: u64, backend: LogBackend, is_synced: bool| {
+        in_world(seed, move || {
+            let disk = slow_disk();
+            let mut tuning = little_room();
+            // Nothing but the logs has anything, since nothing is flushed.
+            (tuning.logs_bytes_max, tuning.replay_bytes_max) = (512 << 10, 512 << 10);
+            (tuning.index_table_bytes, tuning.front_bytes_max, tuning.flush_bytes) = (64 << 10, 1 << 20, 128 << 10);
+            // Room for one log.
+            let capacity = 2 * ((64 << 10) + tuning.log_bytes * 3 / 2);
+            let options = |disk: &SimDisk, bypass| without_device(bypass).kv_device(device_on(disk, capacity));
+            let bypass = Bypass::Device(Rollback::Lazy);
+            let db = open_at(&disk, options(&disk, bypass).log_backend(backend), tuning.clone()).unwrap();
+            let pause = db.pause_background().unwrap();
+            // The numbers before which the log on the device, and the first one after it, began.
+            let (mut on_device, mut after) = (None, None);
+            let acknowledged = AtomicU64::new(0);
+            let mut total = 0;
+            while after.is_none_or(|after| total < after + 150) {
+                let before = device(&db).records;
+                write_numbers(&db, total..total + 1, &acknowledged);
+                match device(&db).records - before {
+                    0 => after = after.or(on_device.map(|_| total)),
+                    _ => on_device = on_device.or(Some(total)),
+                }
+                total += 1;
+                testing::sleep(Duration::from_micros(300));
+                assert!(total < 1000, "{:?}", db.stats().bypass);
+            }
+            let (first, after) = (on_device.unwrap(), after.unwrap());
+            if is_synced {
+                db.sync().unwrap();
+            }
+            let mut lost = 0;
+            for seed in 0..12 {
+                let image = disk.power_loss_of(seed, |path| path == Path::new(DEVICE));
+                let db = open_at(&image, options(&image, Bypass::Off), tuning.clone()).unwrap();
+                let found = count_numbers(&db);
+                assert!(found >= first, "{found} numbers, and {first} in logs that were whole");
+                assert!(found <= after || found == total, "{found} numbers, of which {after} before the last log");
+                lost += u32::from(found < total);
+                write_numbers(&db, found..found + 20, &acknowledged);
+                db.wait_for_background().unwrap();
+                assert_eq!(count_numbers(&db), found + 20);
+                db.close().unwrap();
+            }
+            drop(pause);
+            assert_eq!(count_numbers(&db), total);
+            db.close().unwrap();
+            lost
+        })
+    };
+    for (seed, backend) in BACKENDS.into_iter().enumerate() {
+        let (unsynced, synced) = (lost_for(seed as u64, backend, false), lost_for(seed as u64, backend, true));
+        assert!(unsynced > 0 && synced == 0, "{backend:?}: {unsynced} without a sync, {synced} after it");
+    }
 }
 
 fn reopened(disk: &SimDisk, least: u64) {
@@ -257,16 +367,23 @@ fn open_in(disk: &SimDisk, path: &str, options: Options) -> Result<Db, Error> {
     testing::open(Arc::new(disk.clone()), Path::new(path), options, little_room())
 }
 
-/// Files of the device that are logs, and not the owner. The device may be in use.
-fn logs_left(disk: &SimDisk) -> usize {
+/// The names of the files of the device that are logs, and not the owner. The device may be in use.
+fn logs_there(disk: &SimDisk) -> Vec<String> {
     let there = device_on(&disk.process_crash(), CAPACITY);
-    let mut names = Vec::new();
+    let mut keys = Vec::new();
     there
-        .list(&mut |key| names.extend(Some(key.to_vec()).filter(|key| key[..4] == [0; 4] && key[4..8] != [0; 4])))
+        .list(&mut |key| keys.extend(Some(key.to_vec()).filter(|key| key[..4] == [0; 4] && key[4..8] != [0; 4])))
         .unwrap();
-    let is_log =
-        |key: &Vec<u8>| there.retrieve(key).unwrap().is_some_and(|name| name.windows(4).any(|part| part == b".log"));
-    names.iter().filter(|key| is_log(key)).count()
+    // Length, generation, name, checksum.
+    let name = |key: &Vec<u8>| {
+        let value = there.retrieve(key).unwrap()?;
+        String::from_utf8(value[16..value.len() - 4].to_vec()).ok()
+    };
+    keys.iter().filter_map(name).filter(|name| name.ends_with(".log")).collect()
+}
+
+fn logs_left(disk: &SimDisk) -> usize {
+    logs_there(disk).len()
 }
 
 /// A database in one directory of which all logs have left the device, whose last deletions were lost with its power; and the numbers

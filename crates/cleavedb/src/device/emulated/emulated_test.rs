@@ -1,10 +1,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex as StdMutex;
+use std::time::Duration;
 
 use super::*;
-use crate::io::{Faults, SimDisk};
+use crate::device::WithDevice;
+use crate::io::{Access, Faults, SimDisk};
+use crate::sched::clock::now;
 use crate::sched::random::Random;
+use crate::sched::sim::simulate;
 
 /// A device with a tiny memory, so that it writes and merges runs all the time.
 fn tiny() -> SsdParameters {
@@ -136,6 +140,88 @@ fn a_full_device_says_so_and_takes_pairs_again_once_others_are_gone() {
     assert!(device.delete(b"0001").unwrap());
     device.store(b"more", &[9; 4000]).unwrap();
     assert_eq!(pairs_of(&device).len(), count);
+}
+
+/// A device with the medium of these parameters and memory for all pairs, and its block side as a directory.
+fn with_block_side(parameters: SsdParameters) -> (Arc<EmulatedSsd>, WithDevice, PathBuf) {
+    let disk: Arc<dyn Storage> = Arc::new(SimDisk::new());
+    let device = EmulatedSsd::open_on(disk.clone(), Path::new("/ssd"), parameters.with_capacity(1 << 20)).unwrap();
+    let dir = device.block_side().unwrap().dir().to_owned();
+    let storage = WithDevice::new(disk, device.clone()).unwrap();
+    storage.create_dir_all(&dir).unwrap();
+    (device, storage, dir)
+}
+
+#[test]
+fn the_link_carries_the_bytes_of_both_sides() {
+    let (device, storage, dir) = with_block_side(SsdParameters::unthrottled());
+    device.store(b"key", &[1; 100]).unwrap();
+    assert!(device.retrieve(b"key").unwrap().is_some());
+    let elsewhere = storage.create(Path::new("/elsewhere"), Access::Buffered).unwrap();
+    elsewhere.write_at(&[1; 999], 0).unwrap();
+    let pairs = device.traffic();
+    assert_eq!((pairs.host_bytes_sent, pairs.host_bytes_received), (3 + 100 + 3, 100));
+    assert_eq!((pairs.block_bytes_sent, pairs.block_bytes_received), (0, 0));
+    let file = storage.create(&dir.join("a"), Access::Buffered).unwrap();
+    file.write_at(&[2; 5000], 0).unwrap();
+    file.sync().unwrap();
+    let read = storage.open_read(&dir.join("a"), Access::Buffered).unwrap();
+    let mut buffer = [0; 3000];
+    assert_eq!(read.read_at(&mut buffer, 0).unwrap(), 3000);
+    assert_eq!(read.read_at(&mut buffer, 4000).unwrap(), 1000);
+    let both = device.traffic();
+    assert_eq!((both.block_bytes_sent, both.block_bytes_received), (5000, 4000));
+    assert_eq!(both.host_bytes_sent - pairs.host_bytes_sent, 5000);
+    assert_eq!(both.host_bytes_received - pairs.host_bytes_received, 4000);
+    assert_eq!(both.media_bytes_written - pairs.media_bytes_written, 5000);
+    assert_eq!(both.commands, pairs.commands, "those of the key-value side");
+}
+
+/// How long 100 writes of either side take beside each other, and 100 reads of files after them.
+fn times_of_both_sides(parameters: SsdParameters) -> (Duration, Duration) {
+    simulate(1, || {
+        let (device, storage, dir) = with_block_side(parameters);
+        let file = storage.create(&dir.join("a"), Access::Buffered).unwrap();
+        let began = now();
+        let block_side = file.clone();
+        let writer = crate::sched::thread::spawn("writer", move || {
+            (0..100).for_each(|number| block_side.write_at(&[1; 10], number * 10).unwrap());
+        });
+        (0..100u8).for_each(|number| device.store(&[number], &[1; 10]).unwrap());
+        writer.join().unwrap();
+        let written = now() - began;
+        let began = now();
+        let mut buffer = [0; 10];
+        (0..100).for_each(|number| assert_eq!(file.read_at(&mut buffer, number * 10).unwrap(), 10));
+        (written, now() - began)
+    })
+    .unwrap()
+}
+
+#[test]
+fn both_sides_share_the_operations_of_the_medium_and_wait_for_its_latencies() {
+    let ms = Duration::from_millis;
+    let cases = [
+        // Operations a second, latencies of reads and writes; time of the writes and of the reads.
+        (0, ms(0), ms(0), (ms(0), ms(0))),
+        (1000, ms(0), ms(0), (ms(200), ms(100))),
+        (0, ms(0), ms(3), (ms(300), ms(0))),
+        (0, ms(2), ms(0), (ms(0), ms(200))),
+        // Each operation waits for its turn, and then for its latency.
+        (100, ms(0), ms(0), (ms(2000), ms(1000))),
+        (1000, ms(2), ms(0), (ms(200), ms(300))),
+    ];
+    for (media_iops, media_latency, media_write_latency, wanted) in cases {
+        let parameters =
+            SsdParameters { media_iops, media_latency, media_write_latency, ..SsdParameters::unthrottled() };
+        let took = times_of_both_sides(parameters);
+        // Switches between threads take a little time, too.
+        let is_about = |took: Duration, wanted: Duration| took.abs_diff(wanted) <= ms(1) + wanted.mul_f64(0.03);
+        assert!(
+            is_about(took.0, wanted.0) && is_about(took.1, wanted.1),
+            "{took:?} at {media_iops} operations a second with {media_latency:?} and {media_write_latency:?}"
+        );
+    }
 }
 
 #[test]

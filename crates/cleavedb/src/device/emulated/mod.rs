@@ -217,10 +217,13 @@ impl KvDevice for EmulatedSsd {
 
     fn traffic(&self) -> KvTraffic {
         let (media_bytes_written, media_bytes_read) = self.timing.media_bytes();
+        let (block_bytes_sent, block_bytes_received) = self.block_side.link_bytes();
         KvTraffic {
             commands: self.commands.load(Ordering::Relaxed),
-            host_bytes_sent: self.sent.load(Ordering::Relaxed),
-            host_bytes_received: self.received.load(Ordering::Relaxed),
+            host_bytes_sent: self.sent.load(Ordering::Relaxed) + block_bytes_sent,
+            host_bytes_received: self.received.load(Ordering::Relaxed) + block_bytes_received,
+            block_bytes_sent,
+            block_bytes_received,
             media_bytes_written,
             media_bytes_read,
         }

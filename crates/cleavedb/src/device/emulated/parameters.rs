@@ -13,8 +13,13 @@ pub struct SsdParameters {
     pub kv_percent: u32,
     /// Bytes that the medium reads or writes in a second, for both sides together.
     pub media_bytes_per_second: u64,
-    /// The time that an access to the medium takes in addition.
+    /// Reads and writes that the medium does in a second, for both sides together; 0 for any number of them. Each read or write of a
+    /// file is one, however long, and so is each pair, each part of a run and each answer to a scan that the key-value side reads or writes.
+    pub media_iops: u64,
+    /// The time that a read of the medium takes in addition.
     pub media_latency: Duration,
+    /// The time that a write takes in addition: zero if the device acknowledges it from memory that outlives loss of power.
+    pub media_write_latency: Duration,
     /// The time for which a command keeps the processor of the key-value side busy. It does one at a time.
     pub command_time: Duration,
     /// Bytes that this processor handles in a second.
@@ -33,7 +38,9 @@ impl SsdParameters {
             capacity_bytes: 1 << 40,
             kv_percent: 50,
             media_bytes_per_second: 630_000_000,
+            media_iops: 0,
             media_latency: Duration::from_micros(100),
+            media_write_latency: Duration::ZERO,
             command_time: Duration::from_micros(25),
             processor_bytes_per_second: 500_000_000,
             dma_bytes: 512 << 10,
@@ -47,7 +54,9 @@ impl SsdParameters {
             capacity_bytes: 1 << 40,
             kv_percent: 50,
             media_bytes_per_second: 3_000_000_000,
+            media_iops: 0,
             media_latency: Duration::from_micros(20),
+            media_write_latency: Duration::ZERO,
             command_time: Duration::from_micros(4),
             processor_bytes_per_second: 4_000_000_000,
             dma_bytes: 1 << 20,
@@ -59,7 +68,9 @@ impl SsdParameters {
     pub fn unthrottled() -> SsdParameters {
         SsdParameters {
             media_bytes_per_second: 0,
+            media_iops: 0,
             media_latency: Duration::ZERO,
+            media_write_latency: Duration::ZERO,
             command_time: Duration::ZERO,
             processor_bytes_per_second: 0,
             ..SsdParameters::modern()

@@ -1,5 +1,5 @@
-//! How long an emulated device takes: one bandwidth for all that reaches its medium, and a processor that does one command of the
-//! key-value side after the other. Also counts what reaches the medium.
+//! How long an emulated device takes: one bandwidth and one rate of operations for all that reaches its medium, and a processor that
+//! does one command of the key-value side after the other. Also counts what reaches the medium.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,17 +19,27 @@ pub(super) struct Timing {
     /// Until when the medium and the processor have something to do.
     media_until: Mutex<Duration>,
     processor_until: Mutex<Duration>,
-    /// Latencies of reads that nobody has waited for yet, because each is too short to sleep for.
-    latency_owed: Mutex<Duration>,
+    /// Until when the operations begun so far use up the rate of operations.
+    operations_until: Mutex<Duration>,
+    /// Latencies of reads, and of writes, that nobody has waited for yet, because each is too short to sleep for.
+    read_latency_owed: Mutex<Duration>,
+    write_latency_owed: Mutex<Duration>,
     written: AtomicU64,
     read: AtomicU64,
 }
 
 impl Timing {
     pub fn new(parameters: SsdParameters) -> Timing {
-        let [media_until, processor_until, latency_owed] = [(); 3].map(|()| Mutex::default());
-        let [written, read] = [0, 0].map(AtomicU64::new);
-        Timing { parameters, media_until, processor_until, latency_owed, written, read }
+        Timing {
+            parameters,
+            media_until: Mutex::default(),
+            processor_until: Mutex::default(),
+            operations_until: Mutex::default(),
+            read_latency_owed: Mutex::default(),
+            write_latency_owed: Mutex::default(),
+            written: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+        }
     }
 
     /// A command with its bytes goes through the processor.
@@ -48,25 +58,31 @@ impl Timing {
     pub fn media_bytes(&self) -> (u64, u64) {
         (self.written.load(Ordering::Relaxed), self.read.load(Ordering::Relaxed))
     }
+
+    /// One operation of the medium. Short latencies add up in `owed`.
+    fn operate(&self, bytes: u64, latency: Duration, owed: &Mutex<Duration>) {
+        let transfer = time_of(bytes, self.parameters.media_bytes_per_second);
+        let turn = time_of(1, self.parameters.media_iops);
+        let left = occupy(&self.media_until, transfer).max(occupy(&self.operations_until, turn));
+        let mut owed = owed.lock();
+        *owed += latency;
+        if left + *owed >= SLEEP_MIN {
+            let latency = std::mem::take(&mut *owed);
+            drop(owed);
+            sleep(left + latency);
+        }
+    }
 }
 
 impl Medium for Timing {
     fn write(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
-        // A write is acknowledged from memory of the device that keeps it.
-        wait(occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second)));
+        self.operate(bytes, self.parameters.media_write_latency, &self.write_latency_owed);
     }
 
     fn read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
-        let left = occupy(&self.media_until, time_of(bytes, self.parameters.media_bytes_per_second));
-        let mut owed = self.latency_owed.lock();
-        *owed += self.parameters.media_latency;
-        if left + *owed >= SLEEP_MIN {
-            let latency = std::mem::take(&mut *owed);
-            drop(owed);
-            wait(left + latency);
-        }
+        self.operate(bytes, self.parameters.media_latency, &self.read_latency_owed);
     }
 }
 

@@ -10,6 +10,37 @@ pub const DEVICE_KEY_BYTES: usize = 16;
 /// The dwords of an entry that have the key.
 const KEY_DWORDS: [usize; 4] = [2, 3, 14, 15];
 
+/// The bytes of the data of an identify command.
+pub const IDENTIFY_BYTES: usize = 4096;
+/// The identifier of the key-value command set.
+pub const KEY_VALUE_SET: u8 = 1;
+/// The admin command that describes a device or a namespace.
+const IDENTIFY: u8 = 0x06;
+/// Asks it for the descriptors of a namespace (CNS).
+const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+/// The type of the descriptor that has the command set.
+const COMMAND_SET: u8 = 4;
+
+/// The admin command that asks for the descriptors of the namespace, without the namespace and data pointers, which are the transport's.
+pub fn identify_namespace() -> Entry {
+    let mut entry = [0; 64];
+    (entry[0], entry[40]) = (IDENTIFY, NAMESPACE_DESCRIPTORS);
+    entry
+}
+
+/// The command set in the descriptors of a namespace: each has its type (`u8`), its length (`u8`), two reserved bytes, and then as many
+/// bytes as its length says; a length of 0 ends the list. `None` if there is none in it: such a namespace has the NVM command set.
+pub fn command_set_of(mut descriptors: &[u8]) -> Option<u8> {
+    while let Some(([of, len, ..], rest)) = descriptors.split_first_chunk::<4>() {
+        match (*of, *len) {
+            (_, 0) => return None,
+            (COMMAND_SET, _) => return rest.first().copied(),
+            (_, len) => descriptors = rest.get(usize::from(len)..)?,
+        }
+    }
+    None
+}
+
 /// What a command does; do not renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -27,6 +58,7 @@ pub mod status {
     /// The bits of a status that have its type and its code.
     pub const CODE: u16 = 0x7ff;
     pub const SUCCESS: u16 = 0;
+    pub const INVALID_FIELD: u16 = 0x02;
     pub const CAPACITY_EXCEEDED: u16 = 0x81;
     pub const NO_SUCH_KEY: u16 = 0x87;
 }

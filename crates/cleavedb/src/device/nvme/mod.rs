@@ -3,8 +3,11 @@
 //! **Untested on hardware.** The tests run against a model of a device that decodes the same 64-byte submission entries
 //! (`model.rs`), which shows that commands say what they should, not that a device understands them.
 //!
-//! A key of up to 16 bytes is the key of the device; of a longer one, that is a hash of 16 bytes. Each value begins with the length of
+//! An open asks for the command set of the namespace first, and refuses another one: its commands mean something else.
+//!
+//! A key of up to 16 bytes is the key of the device; of a longer one, that is a hash of 15 bytes. Each value begins with the length of
 //! the longer key (`u16`, 0 without one) and that key itself, which is compared when the value is read, and before it is replaced.
+//! The keys of the engine have 16 bytes: no longer key can have the same one on the device, so that they need no such comparison.
 
 mod command;
 #[cfg(any(test, feature = "testing"))]
@@ -17,12 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use self::command::{Command, DEVICE_KEY_BYTES, DeviceKey, Opcode, status};
+use self::command::{Command, DEVICE_KEY_BYTES, DeviceKey, IDENTIFY_BYTES, KEY_VALUE_SET, Opcode, status};
 use super::kv_device::{KvDevice, KvTraffic, KvUsage};
 use crate::base::{Error, Result as EngineResult};
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 use crate::io::NvmePassthrough;
-use crate::io::nvme::{Data, Transport};
+use crate::io::nvme::{Data, Queue, Transport};
 
 /// Room for a value that is read before its length is known.
 const RETRIEVE_BYTES: usize = 20 << 10;
@@ -30,6 +33,8 @@ const RETRIEVE_BYTES: usize = 20 << 10;
 const LIST_BYTES: usize = 64 << 10;
 /// The longest key.
 const KEY_BYTES_MAX: usize = 1 << 10;
+/// The key of a device for a longer one has this length: that of no key of the engine.
+const HASH_BYTES: usize = DEVICE_KEY_BYTES - 1;
 /// The key of the pair that has the identity of the device; it is not listed.
 const IDENTITY_KEY: &[u8] = b"cleavedb-ident";
 
@@ -66,7 +71,8 @@ impl NvmeKv {
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is none at this path, [`Error::Locked`] if it is open elsewhere, [`Error::Unsupported`] if it is no
-    /// NVMe device or refuses a command, [`Error::UnsupportedOperation`] if this build has no passthrough, [`Error::Io`].
+    /// NVMe device, has another command set or refuses a command, [`Error::UnsupportedOperation`] if this build has no passthrough,
+    /// [`Error::Io`].
     pub fn open(path: impl AsRef<Path>, parameters: NvmeParameters) -> EngineResult<Arc<NvmeKv>> {
         let path = path.as_ref();
         NvmeKv::on(passthrough(path)?, parameters).map_err(|error| match error.raw_os_error() {
@@ -82,6 +88,7 @@ impl NvmeKv {
         }
         let [used, commands, sent, received] = [0; 4].map(AtomicU64::new);
         let mut device = NvmeKv { transport, parameters, identity: 0, used, commands, sent, received };
+        device.check_command_set()?;
         device.identity = device.find_identity()?;
         let mut keys = Vec::new();
         device.list_device_keys(&mut |key| keys.push(key))?;
@@ -90,6 +97,22 @@ impl NvmeKv {
             device.used.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(Arc::new(device))
+    }
+
+    /// Refuses a namespace of another command set. Devices that do not know the question have the NVM command set alone.
+    fn check_command_set(&self) -> io::Result<()> {
+        let mut descriptors = [0; IDENTIFY_BYTES];
+        let entry = command::identify_namespace();
+        let completion = self.transport.submit(Queue::Admin, &entry, Data::FromDevice(&mut descriptors))?;
+        let set = match completion.status & status::CODE {
+            status::SUCCESS => command::command_set_of(&descriptors).unwrap_or_default(),
+            status::INVALID_FIELD => 0,
+            code => return Err(io::Error::other(format!("the NVMe command Identify ended with status {code:#05x}"))),
+        };
+        match set {
+            KEY_VALUE_SET => Ok(()),
+            other => Err(invalid(format!("the namespace has the command set {other}, and not the key-value one (1)"))),
+        }
     }
 
     /// The number stored on the device; one is made if it has none.
@@ -119,7 +142,7 @@ impl NvmeKv {
         };
         self.sent.fetch_add((key.len() + sent) as u64, Ordering::Relaxed);
         let command = Command { opcode, key: key.clone(), data_bytes: data.bytes() as u32 };
-        let completion = self.transport.submit(&command.encode(), data)?;
+        let completion = self.transport.submit(Queue::Io, &command.encode(), data)?;
         match completion.status & status::CODE {
             status::SUCCESS => {
                 let received = room.map_or(0, |room| room.min(completion.result as usize));
@@ -224,7 +247,7 @@ fn invalid(message: String) -> io::Error {
 fn device_key(key: &[u8]) -> io::Result<DeviceKey> {
     match key.len() {
         1..=DEVICE_KEY_BYTES => Ok(DeviceKey::new(key)),
-        17..=KEY_BYTES_MAX => Ok(DeviceKey::new(&xxh3_128(key).to_be_bytes())),
+        17..=KEY_BYTES_MAX => Ok(DeviceKey::new(&xxh3_128(key).to_be_bytes()[..HASH_BYTES])),
         len => Err(invalid(format!("a key of {len} bytes"))),
     }
 }
@@ -244,9 +267,9 @@ impl KvDevice for NvmeKv {
             return Err(invalid(format!("a value of {} bytes", value.len())));
         }
         let long_key = if key.len() > DEVICE_KEY_BYTES { key } else { &[] };
-        // Keys of 16 bytes are the engine's, which are nearly always new: not worth a command. If one is not, the count of bytes in
-        // use is too high until the next open.
-        let replaced = match long_key.is_empty() && key.len() == DEVICE_KEY_BYTES {
+        // Keys of 16 bytes are the engine's, which are nearly always new and never those of others: not worth a command. If one is
+        // not new, the count of bytes in use is too high until the next open.
+        let replaced = match key.len() == DEVICE_KEY_BYTES {
             true => None,
             false => self.find(&device_key)?,
         };
@@ -303,7 +326,7 @@ impl KvDevice for NvmeKv {
     fn exist(&self, key: &[u8]) -> io::Result<bool> {
         let device_key = device_key(key)?;
         let is_there = self.run(Opcode::Exist, &device_key, Data::None)?.is_ok();
-        match is_there && key.len() > DEVICE_KEY_BYTES {
+        match is_there && device_key.len() == HASH_BYTES {
             true => Ok(self.find(&device_key)?.is_some_and(|stored| stored.is_of(key))),
             false => Ok(is_there),
         }
@@ -313,9 +336,8 @@ impl KvDevice for NvmeKv {
         let mut keys = Vec::new();
         self.list_device_keys(&mut |key| keys.push(key))?;
         for key in keys {
-            // Only a hash is as long.
-            match if key.len() == DEVICE_KEY_BYTES { self.find(&key)?.and_then(|stored| stored.long_key) } else { None }
-            {
+            // Only a hash has this length, or another key of the same.
+            match if key.len() == HASH_BYTES { self.find(&key)?.and_then(|stored| stored.long_key) } else { None } {
                 Some(long_key) => see(&long_key),
                 None => see(key.bytes()),
             }

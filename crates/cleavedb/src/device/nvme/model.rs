@@ -1,21 +1,39 @@
-//! A model of an NVMe device with the key-value command set: decodes submission entries and does what they say, in memory. For tests.
+//! A model of an NVMe device with the key-value command set: decodes submission entries and does what they say, in memory. It says which
+//! command set its namespace has, as devices do. For tests.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::command::status;
+use super::command::{IDENTIFY_BYTES, KEY_VALUE_SET, status};
 use super::{NvmeKv, NvmeParameters};
-use crate::io::nvme::{Completion, Data, Entry, Transport, dword};
+use crate::io::nvme::{Completion, Data, Entry, Queue, Transport, dword};
 use crate::sched::sync::Mutex;
 
 /// The model. Its keys have an order of their own, as those of a device may.
-#[derive(Default)]
 pub struct NvmeModel {
     pairs: Mutex<BTreeMap<Place, Vec<u8>>>,
     capacity_bytes: Option<usize>,
+    /// What it says of its namespace; `None` if it does not know the question.
+    descriptors: Option<Vec<u8>>,
+    /// Commands for the namespace.
+    commands: AtomicU64,
+}
+
+impl Default for NvmeModel {
+    fn default() -> NvmeModel {
+        // A unique identifier of 8 bytes, and the command set.
+        let descriptors = [&[1, 8, 0, 0][..], &[0xc1; 8], &[4, 1, 0, 0, KEY_VALUE_SET]].concat();
+        NvmeModel {
+            pairs: Mutex::default(),
+            capacity_bytes: None,
+            descriptors: Some(descriptors),
+            commands: AtomicU64::new(0),
+        }
+    }
 }
 
 /// A key, and before it what its order depends on.
@@ -26,8 +44,6 @@ pub fn nvme_model(parameters: NvmeParameters) -> io::Result<Arc<NvmeKv>> {
     NvmeKv::on(Arc::new(NvmeModel::default()), parameters)
 }
 
-/// Invalid field in command.
-const INVALID_FIELD: u16 = 0x02;
 const INVALID_OPCODE: u16 = 0x01;
 
 impl NvmeModel {
@@ -35,6 +51,33 @@ impl NvmeModel {
     #[cfg(test)]
     pub fn with_capacity(bytes: usize) -> NvmeModel {
         NvmeModel { capacity_bytes: Some(bytes), ..NvmeModel::default() }
+    }
+
+    /// A model that says this of its namespace.
+    #[cfg(test)]
+    pub fn with_descriptors(descriptors: Option<&[u8]>) -> NvmeModel {
+        NvmeModel { descriptors: descriptors.map(<[u8]>::to_vec), ..NvmeModel::default() }
+    }
+
+    /// How many commands the namespace got.
+    #[cfg(test)]
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// Carries out a command of the controller.
+    fn administer(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
+        let asks_for_descriptors = dword(entry, 10) == 0x03;
+        match (entry[0], data, &self.descriptors) {
+            (0x06, Data::FromDevice(buffer), Some(descriptors))
+                if asks_for_descriptors && buffer.len() == IDENTIFY_BYTES =>
+            {
+                buffer[..descriptors.len()].copy_from_slice(descriptors);
+                ended(status::SUCCESS)
+            }
+            (0x06, Data::FromDevice(_), _) => ended(status::INVALID_FIELD),
+            _ => ended(INVALID_OPCODE),
+        }
     }
 
     fn place(key: &[u8]) -> Place {
@@ -47,13 +90,17 @@ fn ended(status: u16) -> io::Result<Completion> {
 }
 
 impl Transport for NvmeModel {
-    fn submit(&self, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
+    fn submit(&self, to: Queue, entry: &Entry, data: Data<'_>) -> io::Result<Completion> {
+        if to == Queue::Admin {
+            return self.administer(entry, data);
+        }
+        self.commands.fetch_add(1, Ordering::Relaxed);
         let key_len = (dword(entry, 11) & 0xff) as usize;
         let key: Vec<u8> =
             [2, 3, 14, 15].into_iter().flat_map(|number| dword(entry, number).to_le_bytes()).take(key_len).collect();
         let needs_key = !matches!(entry[0], 0x00 | 0x06);
         if key_len > 16 || needs_key && key_len == 0 || dword(entry, 10) as usize != data.bytes() {
-            return ended(INVALID_FIELD);
+            return ended(status::INVALID_FIELD);
         }
         let mut pairs = self.pairs.lock();
         let place = NvmeModel::place(&key);

@@ -27,6 +27,43 @@ fn an_entry_has_each_field_in_its_place() {
 }
 
 #[test]
+fn a_namespace_of_another_command_set_is_refused_before_its_first_command() {
+    let identify = command::identify_namespace();
+    let mut wanted: Entry = [0; 64];
+    (wanted[0], wanted[40]) = (0x06, 0x03);
+    assert_eq!(identify, wanted);
+    let name: &[u8] = &[3, 16, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
+    let set = |set: u8| [name, &[4, 1, 0, 0, set]].concat();
+    let after_the_end = [name, &[0; 4], &[4, 1, 0, 0, 1]].concat();
+    let cases: [(Option<&[u8]>, Option<u8>); 7] = [
+        // What the device says of the namespace, and its command set if it is refused.
+        (Some(&set(1)), None),
+        (Some(&[4, 1, 0, 0, 1]), None),
+        (Some(&set(0)), Some(0)),
+        (Some(&set(2)), Some(2)),
+        (Some(name), Some(0)),
+        (Some(&after_the_end), Some(0)),
+        (None, Some(0)),
+    ];
+    for (descriptors, refused) in cases {
+        let model = Arc::new(NvmeModel::with_descriptors(descriptors));
+        let opened = NvmeKv::on(model.clone(), PARAMETERS).map(drop).map_err(|error| error.to_string());
+        match refused {
+            None => assert!(opened.is_ok() && model.commands() > 0, "{opened:?} for {descriptors:?}"),
+            Some(set) => {
+                let named = format!("the command set {set},");
+                assert!(matches!(&opened, Err(error) if error.contains(&named)), "{opened:?} for {descriptors:?}");
+                assert_eq!(model.commands(), 0, "{descriptors:?}");
+            }
+        }
+    }
+    // Lists that end within a descriptor.
+    for cut in 0..set(1).len() {
+        assert_eq!(command::command_set_of(&set(1)[..cut]), None, "{cut}");
+    }
+}
+
+#[test]
 fn a_list_that_is_damaged_is_refused() {
     let mut list = vec![1, 0, 0, 0, 3, 0, b'a', b'b', b'c', 0, 0, 0];
     assert_eq!(command::decode_list(&list), Some(vec![DeviceKey::new(b"abc")]));
@@ -45,7 +82,7 @@ fn random_commands_give_what_a_map_gives() {
     let mut device = NvmeKv::on(model.clone(), PARAMETERS).unwrap();
     let identity = device.identity();
     for step in 0..2000u32 {
-        let len = [1, 4, 15, 16, 17, 40][random.below(6) as usize];
+        let len = [1, 4, 14, 15, 16, 17, 40][random.below(7) as usize];
         let key = vec![random.below(12) as u8; len];
         match random.below(8) {
             0..4 => {
@@ -94,11 +131,40 @@ fn a_long_key_whose_hash_belongs_to_another_one_is_not_taken_for_it() {
     let device = device();
     let long = [7; 40];
     device.store(&long, b"long").unwrap();
-    // A short key that is this hash.
+    let all = |device: &NvmeKv| {
+        let mut keys = Vec::new();
+        device.list(&mut |key| keys.push(key.to_vec())).unwrap();
+        keys.sort();
+        keys
+    };
+    // Each part of this hash that a device takes as a key; one of them is the key of the long one there.
     let hash = xxh3_128(&long).to_be_bytes();
-    assert_eq!(device.retrieve(&hash).unwrap(), None);
-    assert!(!device.delete(&hash).unwrap());
-    assert_eq!(device.retrieve(&long).unwrap().as_deref(), Some(&b"long"[..]));
+    let mut same = 0;
+    for len in 1..=DEVICE_KEY_BYTES {
+        let short = &hash[..len];
+        assert_eq!((device.retrieve(short).unwrap(), device.exist(short).unwrap()), (None, false), "{len}");
+        assert!(!device.delete(short).unwrap());
+        match device.store(short, b"short") {
+            Ok(()) => {
+                assert_eq!(device.retrieve(short).unwrap().as_deref(), Some(&b"short"[..]));
+                assert!(device.exist(short).unwrap() && device.delete(short).unwrap());
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("same hash"), "{error}");
+                same += 1;
+            }
+        }
+        assert_eq!(device.retrieve(&long).unwrap().as_deref(), Some(&b"long"[..]), "{len}");
+        assert_eq!((all(&device), device.usage().used_bytes), (vec![long.to_vec()], 4), "{len}");
+    }
+    assert_eq!(same, 1);
+    // The short key was there first.
+    assert!(device.delete(&long).unwrap());
+    let short = device_key(&long).unwrap().bytes().to_vec();
+    device.store(&short, b"short").unwrap();
+    assert_eq!((device.retrieve(&long).unwrap(), device.exist(&long).unwrap()), (None, false));
+    assert!(device.store(&long, b"long").is_err() && !device.delete(&long).unwrap());
+    assert_eq!(device.retrieve(&short).unwrap().as_deref(), Some(&b"short"[..]));
 }
 
 #[test]

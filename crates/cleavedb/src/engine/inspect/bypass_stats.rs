@@ -70,14 +70,15 @@ pub struct KvDeviceStats {
     /// Their bytes.
     #[n(4)]
     pub log_bytes: u64,
-    /// Records in them that were not flushed, or that tables reference (KVAccel: residents). All of these have their keys in memory or
-    /// in tables, so that reads of other keys do not ask the device.
+    /// Versions in them that were not flushed, and records that tables reference: an upper bound on the keys that lie there (KVAccel:
+    /// residents), since a key counts once for each version that was not flushed, deletes included. All of these have their keys in memory
+    /// or in tables, so that reads of other keys do not ask the device.
     #[n(5)]
     pub records: u64,
-    /// Commands carried out.
+    /// Commands of the key-value side that were carried out.
     #[n(6)]
     pub commands: u64,
-    /// Bytes of keys and values that went to the device over the host's link.
+    /// Bytes that went to the device over the host's link: keys and values, and what was written to files of its block side.
     #[n(7)]
     pub host_bytes_sent: u64,
     /// Bytes that came back.

@@ -14,7 +14,8 @@ use crate::engine::view::View;
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
-/// One job moves about this many bytes, so that each soon makes room on the device.
+/// One job moves a log, or small ones together, up to about this many bytes: each soon makes room on the device, and a redirect that begins
+/// meanwhile waits for no more.
 const JOB_BYTES: u64 = 64 << 20;
 
 /// The next logs to move off the device.
@@ -38,7 +39,7 @@ pub(super) fn rollback_due(core: &Core, state: &WorkState) -> Option<MoveFiles> 
     let view = core.published.view();
     let slow = core.dirs.slow_id();
     let files = core.files_in(&view, device).into_iter().map(|file| (file, home_of(file, slow))).collect();
-    core.choose_moves(state, &view, files, JOB_BYTES, Purpose::RollBack)
+    core.choose_moves(state, &view, files, JOB_BYTES.min(core.settings.tuning.log_bytes), Purpose::RollBack)
 }
 
 impl Core {

@@ -220,13 +220,22 @@ impl Core {
         (self.front_stage(view, 0.0, self.log_limits()).fill, self.hl0_stage(view, 0.0).fill)
     }
 
+    /// The part of the memory of the front that is in use.
+    pub(super) fn front_memory_fill(&self, view: &View) -> f64 {
+        view.front_bytes() as f64 / self.front_memory_max(view) as f64
+    }
+
+    /// The most memory of the front: writers are stopped beyond it.
+    fn front_memory_max(&self, view: &View) -> u64 {
+        (self.front_room(view).front_bytes_max + self.settings.tuning.index_table_bytes) as u64
+    }
+
     /// The stage that flushes drain. It is full if front memory, unflushed logs (which bound recovery time), or the
     /// queue of sealed index tables is at its limit.
     fn front_stage(&self, view: &View, drain: f64, limits: LogLimits) -> Stage {
-        let tuning = &self.settings.tuning;
         let LogBytes { all: logs, carried, .. } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
-        let front_max = (self.front_room(view).front_bytes_max + tuning.index_table_bytes) as u64;
+        let front_max = self.front_memory_max(view);
         let has_work = !view.sealed.is_empty() || !view.runs.is_empty();
         let flushed = self.pacer.flush.current();
         // The share of the logs that the running flush has done is counted as drained, although its memory is still

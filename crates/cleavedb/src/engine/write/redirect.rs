@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::DirId;
-use crate::bypass::birthplace::{Birthplace, Tiers, birthplace};
+use crate::bypass::birthplace::{Birthplace, FRONT_FULL_FROM, Tiers, birthplace};
 use crate::bypass::detector::{Fills, SLOWED_FROM};
 use crate::engine::bypass::DevicesThen;
 use crate::engine::core::Core;
@@ -20,6 +20,7 @@ use crate::engine::view::View;
 use crate::sched::clock::now;
 
 const _: () = assert!(SLOWED_FROM == pacer::SLOW_FROM, "the detector and the pace agree on when writers are slowed");
+const _: () = assert!(FRONT_FULL_FROM == pacer::EVEN_AT, "from there on writers are no faster than flushes");
 
 /// The levels below HL0 may hold this many times the target of HL1 beyond their targets, until their debt counts as full.
 const DEBT_TARGETS: u64 = 4;
@@ -126,10 +127,12 @@ impl Core {
         let least = sizes.iter().min().copied().unwrap_or_default();
         let device_has_room =
             self.birth_device().is_some_and(|dir| self.storage.free_bytes(self.dirs.of(dir)) >= least);
-        if device_has_room || !self.dirs.are_apart() {
-            let nothing =
-                Tiers { redirects: true, fast_wants_room: false, device_has_room, fast_busy: None, slow_busy: None };
-            return birthplace(&nothing);
+        let front_fill = self.front_memory_fill(&self.published.view());
+        let fast_wants_room = false;
+        let known =
+            Tiers { redirects: true, device_has_room, front_fill, fast_wants_room, fast_busy: None, slow_busy: None };
+        if known.use_device() || !self.dirs.are_apart() {
+            return birthplace(&known);
         }
         let at = now();
         let usage = [self.dirs.fast(), self.dirs.slow()].map(|dir| self.storage.device_usage(dir));
@@ -140,12 +143,7 @@ impl Core {
             let seconds = at.saturating_sub(before.at).as_secs_f64().max(1e-6);
             Some((now.busy_time.saturating_sub(then.busy_time).as_secs_f64() / seconds).min(1.0))
         };
-        birthplace(&Tiers {
-            redirects: true,
-            fast_wants_room: self.fast_fill().wants_room(),
-            device_has_room,
-            fast_busy: busy(0),
-            slow_busy: busy(1),
-        })
+        let fast_wants_room = self.fast_fill().wants_room();
+        birthplace(&Tiers { fast_wants_room, fast_busy: busy(0), slow_busy: busy(1), ..known })
     }
 }
