@@ -91,6 +91,7 @@ fn hash_as_json(hash: &HashStats) -> Value {
         "logs_freed": hash.logs_freed,
         "records_moved": hash.records_moved,
         "tombstones_moved": hash.tombstones_moved,
+        "moves_refused": hash.moves_refused,
         "bytes_moved": hash.bytes_moved,
         "saves": hash.saves,
         "unsaved_bytes": hash.unsaved_bytes,

@@ -185,7 +185,9 @@ fn hashed(hash: &HashStats, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "   hash keyspaces: {keys}{deleted} in {index} of {most} of memory, {each:.1} B a key")?;
     let (logs, bytes, live) = (counted(hash.logs, "log"), BinaryBytes(hash.log_bytes), BinaryBytes(hash.live_bytes));
     let (freed, moved) = (counted(hash.logs_freed, "log"), counted(hash.records_moved, "record"));
-    writeln!(out, "   {live} of records live, {logs} of {bytes} behind the front; {freed} freed, {moved} moved")?;
+    write!(out, "   {live} of records live, {logs} of {bytes} behind the front; {freed} freed, {moved} moved")?;
+    let refused = hash.moves_refused;
+    writeln!(out, "{}", if refused > 0 { format!(" and {refused} refused") } else { String::new() })?;
     let (saves, unsaved) = (counted(hash.saves, "time"), BinaryBytes(hash.unsaved_bytes));
     writeln!(out, "   indexes saved {saves}, {unsaved} of records since then")?;
     writeln!(out)

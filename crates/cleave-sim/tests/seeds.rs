@@ -34,6 +34,16 @@ fn run_seeds(backend: Backend, seeds: std::ops::Range<u64>) {
     assert!(total.index_splits > 0, "buckets of these indexes were split");
 }
 
+#[test]
+fn seeds_hold_with_the_ring() {
+    run_seeds(Backend::Ring, 0..seeds(25));
+}
+
+#[test]
+fn seeds_hold_with_the_plain_log() {
+    run_seeds(Backend::Plain, 1000..1000 + seeds(25));
+}
+
 /// Runs in which one disk of several fails, is full, slow or gone, or loses power alone.
 #[test]
 fn seeds_hold_while_one_disk_of_several_fails() {

@@ -37,6 +37,8 @@ pub(crate) struct HashState {
     pub bytes_moved: AtomicU64,
     /// Deletes among these.
     pub tombstones_moved: AtomicU64,
+    /// Keys that were not moved because they had changed since they were looked at.
+    pub moves_refused: AtomicU64,
     /// Logs that could not be emptied, because some keys have records elsewhere that cannot be read or are too large together.
     /// They are left alone until the next open, or until nothing of them is live.
     pub immovable: Mutex<BTreeSet<FileId>>,

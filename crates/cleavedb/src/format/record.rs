@@ -325,6 +325,19 @@ mod tests {
     }
 
     #[test]
+    fn the_value_of_another_key_or_keyspace_is_never_returned() {
+        let bytes = encoded();
+        let address = Address { file: FileId(1), offset: 0, len: bytes.len() as u32, value_len: 5 };
+        let read = |keyspace, key: &[u8]| {
+            value_of(bytes.clone(), address, &full_key(KeyspaceId(keyspace), key), None, &Arc::default())
+        };
+        assert_eq!(&read(3, b"key").unwrap()[..], b"value");
+        for (keyspace, key) in [(3, &b"kez"[..]), (3, b"ke"), (4, b"key")] {
+            assert_eq!(read(keyspace, key).unwrap_err(), ValueError::Damaged("another record lies at the address"));
+        }
+    }
+
+    #[test]
     fn the_head_of_a_record_is_what_the_record_says() {
         let (bytes, record) = (encoded(), Record::take(&mut &encoded()[..]).map(|record| record.seqno));
         let head = RecordHead::parse(&bytes).unwrap();

@@ -103,6 +103,12 @@ impl Bucket {
         inline + long
     }
 
+    /// Address and length of the entries.
+    #[cfg(test)]
+    pub fn allocation(&self) -> (usize, usize) {
+        (self.bytes.as_ptr() as usize, self.bytes.len())
+    }
+
     /// The place of a key.
     pub fn get(&self, tag: u8, key: &[u8]) -> Option<Place> {
         match is_long(key) {

@@ -84,6 +84,19 @@ impl Segment {
         self.slots_bytes() + entry_bytes(&self.buckets)
     }
 
+    /// Address and length of the slots, and of the list of buckets.
+    #[cfg(test)]
+    pub fn allocations(&self) -> [(usize, usize); 2] {
+        let slots = (self.slots.as_ptr() as usize, self.slots.capacity() * size_of::<u16>());
+        [slots, (self.buckets.as_ptr() as usize, self.buckets.capacity() * size_of::<Bucket>())]
+    }
+
+    /// Address and length of the entries of each bucket.
+    #[cfg(test)]
+    pub fn entry_allocations(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.buckets.iter().map(Bucket::allocation)
+    }
+
     fn slots_bytes(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<u16>();
         slots + self.buckets.capacity() * size_of::<Bucket>() + 2 * ALLOCATION_BYTES

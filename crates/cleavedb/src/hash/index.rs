@@ -185,6 +185,27 @@ impl HashIndex {
         self.shards.iter().map(|shard| count(&shard.read())).collect()
     }
 
+    /// Inserts a key; returns the bytes of the allocations that the shard has not had before.
+    #[cfg(test)]
+    pub fn bytes_moved_by_insert(&self, key: &[u8], place: Place) -> usize {
+        let hash = self.hash(key);
+        let (hashes, before) = {
+            let shard = self.shard(hash).read();
+            let hashes = shard.segment_range(hash);
+            (hashes.clone(), shard.allocations(hashes).into_iter().collect::<std::collections::BTreeSet<_>>())
+        };
+        self.insert(key, place);
+        let after = self.shard(hash).read().allocations(hashes);
+        after.iter().filter(|allocation| !before.contains(allocation)).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The next key of this hash makes its bucket larger than buckets should be.
+    #[cfg(test)]
+    pub fn is_next_split(&self, key: &[u8]) -> bool {
+        let hash = self.hash(key);
+        (self.shard(hash).read().segment(hash).bucket(hash).len() + 1).is_multiple_of(BUCKET_KEYS_MAX + 1)
+    }
+
     /// Changes the shard of a hash, and counts its memory.
     fn change<R>(&self, hash: u64, change: impl FnOnce(&mut Shard) -> R) -> R {
         let mut shard = self.shard(hash).write();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bulk::Bulk;
-use super::index::{HashIndex, Hasher, Spread, shard_of};
+use super::index::{HashIndex, Hasher, SHARDS, Spread, shard_of};
 use super::place::Place;
 use crate::base::FileId;
 use crate::base::limits::KEY_BYTES_MAX;
@@ -197,6 +197,28 @@ fn a_million_keys_take_sixteen_bytes_each_beside_their_bytes() {
     assert_eq!(index.len(), 0);
     assert_counted(&index);
     assert!(index.memory_bytes() < 64 << 10, "{} B for no key", index.memory_bytes());
+}
+
+#[test]
+fn what_one_insert_moves_does_not_grow_with_the_number_of_keys() {
+    const FEW: u64 = 10_000;
+    const MOVED_MAX: usize = 48 << 10;
+    // All in one shard, so that it has many segments.
+    let index = HashIndex::new(1, Spread::OneShard);
+    let (mut by_few, mut by_many) = (0, 0);
+    for number in 0..100 * FEW {
+        let key = number.to_be_bytes();
+        let most = if number < FEW { &mut by_few } else { &mut by_many };
+        // Splits are looked at, and some inserts that split nothing.
+        match number.is_multiple_of(1009) || index.is_next_split(&key) {
+            true => *most = index.bytes_moved_by_insert(&key, place(number)).max(*most),
+            false => _ = index.insert(&key, place(number)),
+        }
+    }
+    let segments: usize = index.count_shards().iter().map(|(.., segments)| segments).sum();
+    assert!(segments > SHARDS + 30, "{segments} segments");
+    assert!(by_few > 1000 && by_many > 1000, "{by_few} B, {by_many} B: buckets have split");
+    assert!(by_few <= MOVED_MAX && by_many <= MOVED_MAX, "{by_few} B, then {by_many} B by one insert");
 }
 
 #[test]

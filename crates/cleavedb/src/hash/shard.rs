@@ -127,6 +127,21 @@ impl Shard {
         self.segments.len()
     }
 
+    /// The hashes of the segment of a hash.
+    #[cfg(test)]
+    pub fn segment_range(&self, hash: u64) -> std::ops::RangeInclusive<u64> {
+        let after = |from: u64| self.segments.range(from..).next().map_or(u64::MAX, |(first, _)| first - 1);
+        let first = self.segments.range(..=hash).next_back().map_or(0, |(first, _)| *first);
+        first..=hash.checked_add(1).map_or(u64::MAX, after)
+    }
+
+    /// Address and length of what all segments have allocated, and of the entries of those that begin with these hashes.
+    #[cfg(test)]
+    pub fn allocations(&self, hashes: std::ops::RangeInclusive<u64>) -> Vec<(usize, usize)> {
+        let entries = self.segments.range(hashes).flat_map(|(_, segment)| segment.entry_allocations());
+        self.segments.values().flat_map(Segment::allocations).chain(entries).collect()
+    }
+
     /// The segment of a hash.
     pub fn segment(&self, hash: u64) -> &Segment {
         let (_, segment) = self.segments.range(..=hash).next_back().expect("segments cover all hashes of a shard");

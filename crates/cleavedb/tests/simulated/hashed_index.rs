@@ -2,17 +2,19 @@
 //! deleted keys that are forgotten.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleavedb::testing::{
     self, Canary, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn,
 };
-use cleavedb::{Db, Durability, Error, HashStats, Keyspace, KeyspaceOptions, LogBackend, WriteBatch};
+use cleavedb::{Db, Durability, Error, HashStats, Keyspace, KeyspaceOptions, LogBackend, Slice, WriteBatch};
 
 use crate::deltas::options;
-use crate::support::{in_world, lose_power, open_with, taken, value};
+use crate::support::{
+    files_of_kind, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, without_saved_indexes,
+};
 
 /// Small logs and indexes that are saved often; keys share bits of their hashes, so that few of them split and join buckets.
 fn tuning(spread: Spread) -> Tuning {
@@ -91,19 +93,6 @@ fn iteration_gives_each_key_once_while_writers_split_and_join_buckets() {
     }
 }
 
-/// A copy of the disk without a usable saved index; `None` if there is no saved index.
-fn without_saved_indexes(disk: &SimDisk) -> Option<SimDisk> {
-    let is_index = |path: &PathBuf| path.extension().is_some_and(|end| end == "index");
-    let saved: Vec<_> = disk.files().into_iter().map(|(path, _)| path).filter(is_index).collect();
-    let damaged = disk.process_crash();
-    for path in &saved {
-        if damaged.read_file(path).is_some_and(|bytes| bytes.len() > 9) {
-            damaged.flip_bit(path, 9, 1);
-        }
-    }
-    (!saved.is_empty()).then_some(damaged)
-}
-
 /// The records of each key that mean something: tombstones at the beginning cover what is not there any more.
 fn meaning(records: &[IndexedRecord]) -> Vec<IndexedRecord> {
     let is_old = |record: &&IndexedRecord| record.is_tombstone;
@@ -129,7 +118,7 @@ fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
             let db = open(&disk, backend, spread);
             let keyspace = hashed(&db);
             let images = lose_power(&disk);
-            for _ in 0..500 {
+            for _ in 0..400 {
                 let mut batch = WriteBatch::new();
                 for _ in 0..1 + draw(3) {
                     let key = format!("{:03}", draw(140));
@@ -147,9 +136,8 @@ fn after_any_crash_an_index_made_from_all_logs_agrees_with_the_saved_one() {
             // Files are written in whole blocks, one for each time that they were saved.
             assert!(stats.saved_bytes >= stats.saves * 4096, "{stats:?}");
             let images = taken(&disk, &images);
-            let step = images.len().div_ceil(25);
             let mut compared = 0;
-            for image in images.iter().step_by(step).chain([&disk.process_crash()]) {
+            for image in one_of_each_sync(&images).chain([&disk.process_crash()]) {
                 let Some(damaged) = without_saved_indexes(image) else { continue };
                 let (Some(by_file), Some(by_logs)) = (look(image, spread), look(&damaged, spread)) else { continue };
                 let (saved, made) = (indexed_records(&by_file.1), indexed_records(&by_logs.1));
@@ -234,19 +222,40 @@ fn a_deleted_key_that_was_forgotten_does_not_come_back_after_a_crash_whatever_is
                     keyspace.put(format!("changes{}", draw(12)), value("changes", 900)).unwrap();
                 }
             };
+            let stays = |from: usize| {
+                (from..from + 12).for_each(|number| {
+                    keyspace.put(format!("stays{number}"), value("stays", 900)).unwrap();
+                });
+            };
             let keys: Vec<String> = (0..10).map(|number| format!("key{number}")).collect();
-            for key in &keys {
+            let records = || {
+                let all = indexed_records(&keyspace);
+                keys.iter().map(|key| all[key.as_bytes()][0]).collect::<Vec<IndexedRecord>>()
+            };
+            for (number, key) in keys.iter().enumerate() {
                 keyspace.put(key, "old").unwrap();
-                fill(12);
+                stays(12 * number);
             }
             db.wait_for_background().unwrap();
+            let of_copies: BTreeSet<u64> = records().iter().map(|record| record.file).collect();
+            // So that no delete is in a log with a copy.
+            fill(40);
             for key in &keys {
                 keyspace.delete(key).unwrap();
                 fill(6);
             }
             keyspace.put_with("durable", "all deletes", Durability::Sync).unwrap();
-            assert!(db.stats().hash.tombstones > 0, "older logs have records of the keys");
+            let of_deletes: BTreeSet<u64> = records().iter().map(|delete| delete.len.into()).collect();
+            assert!(of_copies.last() < of_deletes.first(), "{of_copies:?} {of_deletes:?}");
             let images = lose_power(&disk);
+            (0..20).for_each(|_| fill(12));
+            db.wait_for_background().unwrap();
+            let (logs, stats) = (log_numbers(&disk), db.stats().hash);
+            let copies_are_left = !of_copies.is_disjoint(&logs) && !of_deletes.is_subset(&logs);
+            assert!(copies_are_left, "{of_copies:?} and {of_deletes:?} of {logs:?}");
+            assert!(stats.tombstones == 10 && stats.tombstones_moved > 0, "{stats:?}");
+            // Now the logs with the copies die, too.
+            (0..120).for_each(|number| keyspace.put(format!("stays{number}"), "short").unwrap());
             for _ in 0..40 {
                 fill(12);
                 if db.stats().hash.tombstones == 0 {
@@ -259,8 +268,8 @@ fn a_deleted_key_that_was_forgotten_does_not_come_back_after_a_crash_whatever_is
             fill(40);
             db.flush().unwrap();
             let images = taken(&disk, &images);
-            let step = images.len().div_ceil(25);
-            for image in images.iter().step_by(step).chain([&disk.process_crash()]) {
+            // More would take too long.
+            for image in one_of_each_sync(&images).skip(seed as usize).step_by(5).chain([&disk.process_crash()]) {
                 let damaged = without_saved_indexes(image).unwrap_or_else(|| image.process_crash());
                 for image in [image, &damaged] {
                     let db = open(image, LogBackend::Ring, Spread::Deep);
@@ -299,7 +308,7 @@ fn an_ingest_is_a_sequence_of_atomic_batches_and_its_keys_ascend() {
         assert_eq!(count(), 21);
         assert_eq!(keyspace.ingest((0..23).map(of)).unwrap(), 23);
         let images = taken(&disk, &images);
-        for image in images.iter().step_by(images.len().div_ceil(30)) {
+        for image in one_of_each_sync(&images) {
             let db = open(image, LogBackend::Ring, Spread::Even);
             let keyspace = hashed(&db);
             let keys: BTreeSet<_> = keyspace.iter_unordered().unwrap().map(|item| item.unwrap().0.to_vec()).collect();
@@ -329,8 +338,7 @@ fn a_check_finds_saved_indexes_that_are_whole_but_do_not_agree_with_the_logs() {
             db.wait_for_background().unwrap();
             db.close().unwrap();
             assert_eq!(problems(&disk), []);
-            let is_index = |path: &PathBuf| path.extension().is_some_and(|end| end == "index");
-            let path = disk.files().into_iter().map(|(path, _)| path).find(is_index).unwrap();
+            let path = files_of_kind(&disk, "index").remove(0);
             (path.clone(), disk.read_file(&path).unwrap())
         };
         let (_, before) = write(1);
@@ -342,6 +350,42 @@ fn a_check_finds_saved_indexes_that_are_whole_but_do_not_agree_with_the_logs() {
         file.write_at(&mixed, 0).unwrap();
         let found = problems(&disk);
         assert!(!found.is_empty() && found.iter().all(|problem| problem.path == path), "{found:?}");
+    });
+}
+
+#[test]
+fn a_saved_index_that_swaps_the_places_of_keys_gives_errors_and_no_wrong_values() {
+    const HEADER_BYTES: usize = 24;
+    let of = |key: &str| value(&format!("of {key} "), 300);
+    // The same records in two orders, so that each index is right for one of the disks.
+    let disks = [["one", "two"], ["two", "one"]].map(|keys| {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let db = open(&disk, LogBackend::Plain, Spread::Even);
+            let keyspace = hashed(&db);
+            keys.iter().for_each(|key| keyspace.put(key, of(key)).unwrap());
+            (0..150).for_each(|number| keyspace.put(format!("{number}"), of(&number.to_string())).unwrap());
+            db.wait_for_background().unwrap();
+            db.close().unwrap();
+            disk
+        })
+    });
+    let [saved, other] = [&disks[0], &disks[1]].map(|disk| files_of_kind(disk, "index").remove(0));
+    let bytes = [disks[0].read_file(&saved).unwrap(), disks[1].read_file(&other).unwrap()];
+    disks[0].write_file(&saved, &[&bytes[0][..HEADER_BYTES], &bytes[1][HEADER_BYTES..]].concat());
+    in_world(1, move || {
+        let db = open(&disks[0], LogBackend::Plain, Spread::Even);
+        let keyspace = hashed(&db);
+        let is_refused = |found: Result<Option<Slice>, Error>| {
+            assert!(matches!(found, Err(Error::Corruption { .. })), "{found:?}");
+        };
+        for key in ["one", "two"] {
+            is_refused(keyspace.get(key));
+            keyspace.multi_get([key, "7", key]).into_iter().step_by(2).for_each(is_refused);
+        }
+        assert_eq!(keyspace.get("7").unwrap().unwrap(), of("7"));
+        let found: Vec<_> = keyspace.iter_unordered().unwrap().collect();
+        assert_eq!((found.len(), found.iter().filter(|item| item.is_err()).count()), (152, 2));
     });
 }
 

@@ -304,7 +304,7 @@ fn a_key_with_a_damaged_record_elsewhere_does_not_have_its_log_collected_for_eve
 }
 
 /// Cannot merge anything.
-struct Failing;
+pub struct Failing;
 
 impl MergeOperator for Failing {
     fn name(&self) -> &str {

@@ -1,6 +1,7 @@
 //! Shared by the tests: a simulated world, a database on a simulated disk, both log backends.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cleavedb::testing::{self, Phase, SimDisk, SyncPoint, Tuning};
@@ -72,6 +73,9 @@ pub fn crash_before(disk: &SimDisk, at: impl Fn(&SimDisk, &SyncPoint<'_>) -> boo
     images
 }
 
+/// Ways to lose power before a sync, and as many after it.
+const WAYS: usize = 6;
+
 /// Loss of power before and after each sync, in several ways.
 pub fn lose_power(disk: &SimDisk) -> Images {
     let images = Images::default();
@@ -79,7 +83,7 @@ pub fn lose_power(disk: &SimDisk) -> Images {
     disk.on_sync(move |disk, _| {
         let mut images = into.lock().unwrap();
         let first = images.len() as u64;
-        images.extend((first..first + 6).map(|seed| disk.power_loss(seed)));
+        images.extend((first..first + WAYS as u64).map(|seed| disk.power_loss(seed)));
     });
     images
 }
@@ -90,4 +94,35 @@ pub fn taken(disk: &SimDisk, images: &Images) -> Vec<SimDisk> {
     let images = std::mem::take(&mut *images.lock().unwrap());
     images.iter().for_each(|image| image.clear_on_sync());
     images
+}
+
+/// Of the images of [`lose_power`] one for each sync. The moments before and after it and all ways to lose power have their turn.
+pub fn one_of_each_sync(images: &[SimDisk]) -> impl Iterator<Item = &SimDisk> {
+    const NEXT: usize = WAYS - 1;
+    let of_syncs = images.chunks(2 * WAYS).enumerate();
+    of_syncs.map(|(turn, of_sync)| &of_sync[turn * NEXT % of_sync.len()])
+}
+
+/// The files of a disk whose names end so.
+pub fn files_of_kind(disk: &SimDisk, end: &str) -> Vec<PathBuf> {
+    let files = disk.files().into_iter().map(|(path, _)| path);
+    files.filter(|path| path.extension().is_some_and(|found| found == end)).collect()
+}
+
+/// The numbers of all logs.
+pub fn log_numbers(disk: &SimDisk) -> BTreeSet<u64> {
+    let number = |path: PathBuf| path.file_stem().and_then(|stem| stem.to_string_lossy().parse().ok());
+    files_of_kind(disk, "log").into_iter().filter_map(number).collect()
+}
+
+/// A copy of the disk without a usable saved index of hash keyspaces; `None` if there is no saved index.
+pub fn without_saved_indexes(disk: &SimDisk) -> Option<SimDisk> {
+    let saved = files_of_kind(disk, "index");
+    let damaged = disk.process_crash();
+    for path in &saved {
+        if damaged.read_file(path).is_some_and(|bytes| bytes.len() > 9) {
+            damaged.flip_bit(path, 9, 1);
+        }
+    }
+    (!saved.is_empty()).then_some(damaged)
 }

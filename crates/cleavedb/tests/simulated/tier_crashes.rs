@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cleavedb::testing::{self, Canary, Phase, SimDisk, Tuning};
-use cleavedb::{Db, Durability, Error, Options, ValuePlacement, WriteBatch};
+use cleavedb::{Db, Durability, Error, KeyspaceOptions, Options, ValuePlacement, WriteBatch};
 
 use crate::support::{in_world, unflushed, value};
 use crate::tiers::{numbered, open_at, small_logs};
@@ -28,11 +28,21 @@ fn value_of(number: u64) -> Vec<u8> {
     value(&format!("{number} "), [60, 195, 700][(number % 3) as usize])
 }
 
-/// Writes the next numbers, each with the number itself in the same batch; notes what must survive.
+/// The same keys in a hash keyspace have values of other lengths.
+fn hashed_value_of(number: u64) -> Vec<u8> {
+    value(&format!("{number} "), [40, 300][(number % 2) as usize])
+}
+
+/// Writes the next numbers, each with the number itself in the same batch, also to the hash keyspace if there is one; notes what
+/// must survive.
 fn write(db: &Db, numbers: std::ops::Range<u64>, durable: &AtomicU64) {
+    let hashed = db.open_keyspace("hashed").ok();
     for number in numbers {
         let mut batch = WriteBatch::new();
         batch.put(&db.default_keyspace(), format!("{:02}", key_of(number)), value_of(number));
+        if let Some(hashed) = &hashed {
+            batch.put(hashed, format!("{:02}", key_of(number)), hashed_value_of(number));
+        }
         batch.put(&db.default_keyspace(), "last", number.to_string());
         let is_sync = number % SYNCED == 0;
         db.write_with(batch, if is_sync { Durability::Sync } else { Durability::Buffered }).unwrap();
@@ -58,6 +68,13 @@ fn count(db: &Db) -> u64 {
     assert_eq!(found.len(), wanted.len(), "after {count}");
     for ((key, of_key), (wanted, number)) in found.iter().zip(&wanted) {
         assert!(&key[..] == wanted.as_bytes() && of_key[..] == value_of(*number), "{wanted} after {count}");
+    }
+    let Ok(hashed) = db.open_keyspace("hashed") else { return count };
+    let items = hashed.iter_unordered().unwrap().map(|item| item.unwrap());
+    let found: BTreeMap<_, _> = items.map(|(key, value)| (key.to_vec(), value)).collect();
+    assert_eq!(found.len(), wanted.len(), "after {count}");
+    for (key, number) in &wanted {
+        assert!(found[key.as_bytes()][..] == hashed_value_of(*number), "{key} after {count}");
     }
     count
 }
@@ -148,11 +165,19 @@ fn collecting(placement: ValuePlacement, tuning: Tuning) -> (Tuning, u64) {
 }
 
 fn lose_either_disk_at_every_sync(seed: u64, (tuning, budget): (Tuning, u64), before: u64) -> Seen {
+    lose_either_disk_with(seed, (tuning, budget), before, false)
+}
+
+/// The same, with or without a hash keyspace.
+fn lose_either_disk_with(seed: u64, (tuning, budget): (Tuning, u64), before: u64, is_hashed: bool) -> Seen {
     in_world(seed, move || {
         let disk = SimDisk::new();
         let options = Options::new().slow_dir("/slow").fast_bytes(budget);
         let durable = Arc::new(AtomicU64::new(0));
         let db = open_at(&disk, options.clone(), tuning.clone()).unwrap();
+        if is_hashed {
+            db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+        }
         // The budget is nearly used up before images are taken.
         write(&db, 0..before, &durable);
         let images = lose_either(&disk, &durable);
@@ -196,8 +221,10 @@ fn either_disk_may_lose_power_at_any_sync_while_hl0_and_read_values_are_on_the_f
 
 #[test]
 fn either_disk_may_lose_power_at_any_sync_while_logs_are_demoted_before_their_flush() {
-    let seen = lose_either_disk_at_every_sync(3, collecting(ValuePlacement::Hash, unflushed()), 160);
-    assert!(seen.of("/slow", "log") > 0, "{seen:?}");
+    for is_hashed in [false, true] {
+        let seen = lose_either_disk_with(3, collecting(ValuePlacement::Hash, unflushed()), 160, is_hashed);
+        assert!(seen.of("/slow", "log") > 0, "{seen:?}");
+    }
 }
 
 /// Takes an image of a crashed process whenever the files have changed, whichever thread did that.

@@ -545,10 +545,11 @@ fn nothing_on_the_slow_tier_goes_through_the_page_cache() {
         let db = open_at(&disk, options(), tuning.clone()).unwrap();
         let hashed = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
         let mut kinds = BTreeSet::new();
+        let hashed_of = |number: u32, round: u32| value(&format!("{number} in {round}"), 300);
         for round in 0..12 {
             write_round(&db, round);
             for number in 0..100 {
-                hashed.put(format!("{number:05}"), value(&format!("{number} in {round}"), 300)).unwrap();
+                hashed.put(format!("{number:05}"), hashed_of(number, round)).unwrap();
             }
             kinds.extend(numbered(&disk, "/slow").iter().map(|name| name.split('.').nth(1).unwrap().to_owned()));
         }
@@ -556,6 +557,11 @@ fn nothing_on_the_slow_tier_goes_through_the_page_cache() {
             check_rounds(db, 12);
             let keys: Vec<String> = (0..RECORDS).map(|number| format!("{number:05}")).collect();
             assert!(db.multi_get(&keys).into_iter().all(|found| found.unwrap().is_some()));
+            let hashed = db.open_keyspace("hashed").unwrap();
+            for (number, found) in (0..100).zip(hashed.multi_get(&keys[..100])) {
+                assert_eq!(found.unwrap().unwrap(), hashed_of(number, 11), "{number}");
+            }
+            assert_eq!(hashed.iter_unordered().unwrap().filter(|item| item.is_ok()).count(), 100);
             db.compact_range(&db.default_keyspace(), ..).unwrap();
             db.wait_for_background().unwrap();
             db.checkpoint(checkpoint).unwrap();

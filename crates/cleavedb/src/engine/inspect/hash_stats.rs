@@ -59,6 +59,11 @@ pub struct HashStats {
     #[n(14)]
     #[cbor(default)]
     pub tombstones_moved: u64,
+    /// Keys whose records were not written again, because the keys had changed since their records were read: a user wrote
+    /// them, or they were moved with another record of the same log.
+    #[n(15)]
+    #[cbor(default)]
+    pub moves_refused: u64,
     /// How often buckets of the indexes were split since the open.
     #[n(16)]
     #[cbor(default)]
@@ -94,6 +99,7 @@ impl Core {
             unsaved_bytes: self.hash.unsaved_bytes.load(Ordering::Relaxed),
             saved_bytes: self.hash.saved_bytes.load(Ordering::Relaxed),
             tombstones_moved: self.hash.tombstones_moved.load(Ordering::Relaxed),
+            moves_refused: self.hash.moves_refused.load(Ordering::Relaxed),
             bucket_splits: changes().map(|changes| changes.splits).sum(),
             bucket_joins: changes().map(|changes| changes.joins).sum(),
         }

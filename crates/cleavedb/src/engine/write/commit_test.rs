@@ -8,7 +8,7 @@ use crate::io::{Faults, SimDisk};
 use crate::sched::sim::simulate;
 use crate::sched::sync::Mutex;
 use crate::sched::thread::spawn;
-use crate::{Db, LogBackend, Options, WriteBatch};
+use crate::{Db, KeyspaceOptions, LogBackend, Options, WriteBatch};
 
 fn in_world<T: Send + 'static>(seed: u64, test: impl FnOnce() -> T + Send + 'static) -> T {
     simulate(seed, test).unwrap_or_else(|failure| panic!("{failure}"))
@@ -64,6 +64,48 @@ fn all_writers_of_a_failed_group_get_the_same_error() {
             assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
         });
     }
+}
+
+#[test]
+fn of_a_group_only_the_batches_for_which_an_index_has_no_memory_are_refused() {
+    in_world(1, || {
+        let mut tuning = Tuning::tiny();
+        tuning.memory_bytes = 384 << 10;
+        let disk = Arc::new(SimDisk::new());
+        let db = crate::api::db::open(disk, Path::new("/db"), Options::new(), Some(tuning)).unwrap();
+        let keyspace = db.create_keyspace("hashed", KeyspaceOptions::hash()).unwrap();
+        let free = || {
+            let hash = db.stats().hash;
+            hash.index_bytes_max.saturating_sub(hash.index_bytes)
+        };
+        let mut keys = 0;
+        while free() > 2000 {
+            keyspace.put(format!("{keys}"), "value").unwrap();
+            keys += 1;
+        }
+        // One such key has room, and no second one.
+        let len = free() * 3 / 4;
+        assert!(len > 500, "{len} B");
+        let write = |key: &str, len: usize| {
+            let mut batch = WriteBatch::new();
+            batch.put(&keyspace, format!("{key:x>len$}"), "new");
+            batch.put(&db.default_keyspace(), key, "ordered");
+            waiting(batch)
+        };
+        let group = [write("a", len), write("7", 1), write("b", len), write("8", 1)];
+        let before = db.stats().seqno;
+        let results = db.inner.core.commit_group(&group);
+        let wanted = [Some(2), Some(4), None, Some(6)].map(|count| count.map(|count| Seqno(before + count)));
+        assert!(matches!(results[2], Err(Error::IndexFull { .. })), "{results:?}");
+        assert_eq!(results.into_iter().map(Result::ok).collect::<Vec<_>>(), wanted);
+        assert_eq!(db.stats().seqno, before + 6, "what was refused has used no sequence numbers");
+        for (key, len, is_there) in [("a", len, true), ("7", 1, true), ("b", len, false), ("8", 1, true)] {
+            let found = keyspace.get(format!("{key:x>len$}")).unwrap();
+            assert_eq!(found.as_deref(), is_there.then_some(&b"new"[..]), "{key}");
+            assert_eq!(db.get(key).unwrap().as_deref(), is_there.then_some(&b"ordered"[..]), "{key}");
+        }
+        assert_eq!(keyspace.stats().unwrap().entries, keys + 1);
+    });
 }
 
 #[test]

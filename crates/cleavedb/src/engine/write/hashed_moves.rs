@@ -170,6 +170,7 @@ impl Core {
         self.check_open()?;
         self.check_poison()?;
         let mut batch = Batch::of_moves();
+        let mut refused = 0;
         for (number, key) in moves.iter().enumerate() {
             if let (0, Some(index)) = (number % KEYS_TOGETHER, key.index()) {
                 // What is looked up next is in the caches of the processor after this, if it is of the same keyspace.
@@ -181,10 +182,14 @@ impl Core {
                 continue;
             }
             // Nothing changes while the commit lock is held.
-            if key.index().and_then(|index| index.find(&key.key, None)).as_ref() == Some(&key.records) {
-                key.writes.iter().for_each(|(kind, value)| batch.push_copy(&key.keyspace, *kind, &key.key, value));
+            match key.index().and_then(|index| index.find(&key.key, None)).as_ref() == Some(&key.records) {
+                true => {
+                    key.writes.iter().for_each(|(kind, value)| batch.push_copy(&key.keyspace, *kind, &key.key, value));
+                }
+                false => refused += 1,
             }
         }
+        self.hash.moves_refused.fetch_add(refused, Ordering::Relaxed);
         if batch.is_empty() {
             return Ok(());
         }
