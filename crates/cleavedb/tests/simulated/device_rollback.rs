@@ -132,8 +132,9 @@ fn assert_content(iter: Iter, backwards: bool, wanted: &Content) {
 /// In both directions; with iterators that go on from one step of the copy to the next, and with new ones.
 #[test]
 fn iterators_see_the_same_records_before_during_and_after_a_rollback() {
+    let mut during = 0;
     for (seed, separation_bytes) in [(1, usize::MAX), (2, 200), (3, usize::MAX), (4, 200)] {
-        in_world(seed, move || {
+        during += in_world(seed, move || {
             let disk = slow_disk();
             let mut tuning = small_pieces();
             tuning.separation_bytes = separation_bytes;
@@ -187,15 +188,17 @@ fn iterators_see_the_same_records_before_during_and_after_a_rollback() {
                 testing::sleep(Duration::from_millis(20));
                 assert!(number < 2000, "{:?}", db.stats().bypass);
             }
-            assert!(steps > 5 && db.stats().bypass.bytes_rolled_back > 0, "{steps} steps: {:?}", db.stats().bypass);
+            assert!(steps > 0 && db.stats().bypass.bytes_rolled_back > 0, "{steps} steps: {:?}", db.stats().bypass);
             assert_content(db.iter().unwrap(), false, &wanted);
             assert_content(db.iter().unwrap(), true, &wanted);
             (0..600).for_each(|_| step());
             assert!(ascending == wanted && descending == wanted, "the iterators from before the rollback");
             drop((forwards, backwards, others));
             db.close().unwrap();
+            steps
         });
     }
+    assert!(during > 20, "{during} steps during rollbacks");
 }
 
 /// Of a range, however small it is: the front is flushed first.
