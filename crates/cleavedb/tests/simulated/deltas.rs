@@ -340,16 +340,19 @@ fn a_read_after_an_open_notices_many_operands_that_an_earlier_process_left() {
         let mut tuning = calm();
         (tuning.index_table_bytes, tuning.front_bytes_max, tuning.flush_bytes) = (4 << 20, 8 << 20, 8 << 20);
         (tuning.logs_bytes_max, tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (8 << 20, 8 << 20, 8 << 20);
-        let open = || open_with(&disk, options(), tuning.clone()).unwrap();
-        let db = open();
+        let open = |disk: &SimDisk, options: Options| open_with(disk, options, tuning.clone()).unwrap();
+        let db = open(&disk, options());
         let lists = in_buckets(&db, "chain");
         lists.put("hot", "0").unwrap();
         db.flush().unwrap();
         (1..3000).for_each(|number| lists.merge("hot", number.to_string()).unwrap());
-        db.close().unwrap();
-        let db = open();
-        let lists = db.open_keyspace("lists").unwrap();
+        let disk = disk.process_crash();
+        // Without the operator nothing can be folded.
+        let db = open(&disk, Options::new());
         db.flush().unwrap();
+        db.close().unwrap();
+        let db = open(&disk, options());
+        let lists = db.open_keyspace("lists").unwrap();
         db.wait_for_background().unwrap();
         assert_eq!(db.stats().deltas.operands, 2999, "{:?}", db.stats().deltas);
         let all = (0..3000).map(|number| number.to_string()).collect::<Vec<_>>().join("+");
