@@ -1,9 +1,13 @@
 //! The simulated disk as [`Storage`]: each call is a yield point of the simulation, checks that the machine is on, and
 //! then changes the state under its lock.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::directory::InodeNumber;
 use super::state::State;
@@ -12,6 +16,7 @@ use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result};
 use crate::io::aligned::assert_aligned;
 use crate::io::storage::{Access, DirEntry, File, FileSpace, Lock, Mapping, Punched, Storage};
+use crate::sched::clock::now;
 use crate::sched::sim::yield_point;
 use crate::sched::thread::sleep;
 
@@ -23,11 +28,16 @@ enum Mode {
     Direct,
 }
 
+/// Lets other threads run, for this time.
+fn wait(time: Duration) {
+    if time.is_zero() { yield_point() } else { sleep(time) }
+}
+
 impl SimDisk {
     /// Lets other threads run, for as long as an operation on this path takes.
     fn take_time(&self, path: &Path) {
         let latency = self.state().latency_of(path);
-        if latency.is_zero() { yield_point() } else { sleep(latency) }
+        wait(latency);
     }
 
     /// Runs one operation on the state.
@@ -37,7 +47,19 @@ impl SimDisk {
         operation: &'static str,
         f: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        self.take_time(path);
+        let latency = self.state().latency_of(path);
+        self.run_operation_in(latency, path, operation, f)
+    }
+
+    /// As `run_operation`, of which this time is left.
+    fn run_operation_in<T>(
+        &self,
+        time: Duration,
+        path: &Path,
+        operation: &'static str,
+        f: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        wait(time);
         let mut state = self.state();
         state.check_machine_is_on(path, operation)?;
         f(&mut state)
@@ -60,7 +82,8 @@ impl SimDisk {
 
     fn handle(&self, state: &mut State, path: &Path, inode: InodeNumber, mode: Mode) -> Arc<dyn File> {
         state.add_handle(inode);
-        Arc::new(SimFile { disk: self.clone(), path: path.to_owned(), inode, mode })
+        let in_flight = Mutex::default();
+        Arc::new(SimFile { disk: self.clone(), path: path.to_owned(), inode, mode, in_flight })
     }
 }
 
@@ -201,6 +224,8 @@ struct SimFile {
     path: PathBuf,
     inode: InodeNumber,
     mode: Mode,
+    /// When the prefetches of these offsets began.
+    in_flight: Mutex<BTreeMap<u64, Duration>>,
 }
 
 impl SimFile {
@@ -210,6 +235,14 @@ impl SimFile {
         if !is_direct(self.mode) && !state.buffered.contains(&self.path) {
             state.buffered.insert(self.path.clone());
         }
+    }
+
+    /// A read of which this time is left.
+    fn read_in(&self, time: Duration, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.disk.run_operation_in(time, &self.path, "read", |state| {
+            self.note_access(state);
+            state.read(self.inode, &self.path, buffer, offset)
+        })
     }
 
     fn writable(&self, operation: &'static str) -> Result<()> {
@@ -226,16 +259,28 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.disk.run_operation(&self.path, "read", |state| {
-            self.note_access(state);
-            state.read(self.inode, &self.path, buffer, offset)
-        })
+        let latency = self.disk.state().latency_of(&self.path);
+        self.read_in(latency, buffer, offset)
+    }
+
+    fn prefetch(&self, offset: u64, _len: u64) {
+        self.in_flight.lock().insert(offset, now());
     }
 
     /// Every other page is cached, so that callers meet both.
     fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
         let is_cached = (offset / BLOCK_IO_BYTES as u64).is_multiple_of(2);
-        is_cached && self.read_at(buffer, offset).is_ok_and(|count| count == buffer.len())
+        if !is_cached {
+            self.prefetch(offset, buffer.len() as u64);
+            return false;
+        }
+        self.read_in(Duration::ZERO, buffer, offset).is_ok_and(|count| count == buffer.len())
+    }
+
+    fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let begun = self.in_flight.lock().remove(&offset).unwrap_or_else(now);
+        let latency = self.disk.state().latency_of(&self.path);
+        self.read_in((begun + latency).saturating_sub(now()), buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
