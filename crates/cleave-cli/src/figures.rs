@@ -143,6 +143,8 @@ fn deltas_as_json(deltas: &DeltaStats) -> Value {
         "rewrites": deltas.rewrites,
         "folds": deltas.folds,
         "folds_refused": deltas.folds_refused,
+        "splits": deltas.splits,
+        "joins": deltas.joins,
     })
 }
 

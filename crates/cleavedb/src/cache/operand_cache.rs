@@ -120,6 +120,14 @@ impl OperandList {
         (base >= self.from || found.base().is_some()).then_some(found)
     }
 
+    /// The list is one of a bucket with these segments, and neither the snapshot nor the base that it sees lies among what is missing
+    /// or was merged.
+    fn may_serve(&self, segments: impl Iterator<Item = FileId> + Clone, snapshot: Seqno) -> bool {
+        let newer = self.newer.iter().flat_map(|(_, versions)| versions);
+        let is_parted = |version: &ListVersion| version.oldest <= snapshot && snapshot < version.stamp.seqno();
+        self.is_of(segments) && snapshot >= self.from && !newer.chain(&self.versions).any(is_parted)
+    }
+
     /// The list is one of a bucket with these segments, newest first.
     fn is_of(&self, mut segments: impl Iterator<Item = FileId>) -> bool {
         let Some(newest) = segments.next() else { return false };
@@ -304,6 +312,13 @@ impl OperandCache {
         self.lists.get().is_some_and(|lists| lists.contains_key(full_key))
     }
 
+    /// A list of the key is cached which has, as far as can be said before its base is known, what a reader at `snapshot` needs of
+    /// a bucket with these segments, newest first. The access is not recorded.
+    pub fn may_serve(&self, full_key: &[u8], segments: impl Iterator<Item = FileId> + Clone, snapshot: Seqno) -> bool {
+        let list = self.lists.get().and_then(|lists| lists.peek(full_key));
+        list.is_some_and(|list| list.may_serve(segments, snapshot))
+    }
+
     /// No list is cached.
     pub fn is_empty(&self) -> bool {
         self.lists.get().is_none_or(|lists| lists.is_empty())
@@ -441,6 +456,10 @@ mod tests {
         Some(all.map(|(_, payload)| String::from_utf8_lossy(payload).into_owned()).collect::<Vec<_>>().join(" "))
     }
 
+    fn may_serve(list: &OperandList, segments: &[u64], snapshot: u64) -> bool {
+        list.may_serve(segments.iter().map(|id| FileId(*id)), Seqno(snapshot))
+    }
+
     use Kind::{Delta, Put};
 
     #[test]
@@ -475,6 +494,9 @@ mod tests {
         let unfollowed = OperandList { is_followed: false, ..all };
         assert_eq!(found(&unfollowed, &[7, 3], 20, 4).as_deref(), Some("9 8 6"));
         assert_eq!(found(&unfollowed, &[8, 7, 3], 20, 4), None);
+        assert!(may_serve(&unfollowed, &[7, 3], 20) && !may_serve(&unfollowed, &[8, 7, 3], 20));
+        // Without the base, all that can be said is that a snapshot sees one which covers what is missing.
+        assert!(may_serve(&with_base, &[7], 6) && !may_serve(&with_base, &[7], 5));
     }
 
     #[test]
@@ -524,6 +546,9 @@ mod tests {
             assert_eq!(found(&merged, &[8, 7], snapshot, base), None);
             assert!(found(&unmerged, &[8, 7], snapshot, base).is_some());
         }
+        assert!([20, 10, 9, 4].iter().all(|snapshot| may_serve(&merged, &[8, 7], *snapshot)));
+        assert!((5..9).all(|snapshot| !may_serve(&merged, &[8, 7], snapshot)));
+        assert!((5..9).all(|snapshot| may_serve(&unmerged, &[8, 7], snapshot)));
     }
 
     #[test]

@@ -106,9 +106,10 @@ impl Buckets {
         Ok(found)
     }
 
-    /// A read of the key may have to read segments.
-    pub fn wants_segments(&self, key: &[u8], operands: &OperandCache) -> bool {
-        self.directory.find(key).is_some_and(|bucket| !bucket.extents.is_empty()) && !operands.holds(key)
+    /// A read of the key at `snapshot` may have to read segments.
+    pub fn wants_segments(&self, key: &[u8], snapshot: Seqno, operands: &OperandCache) -> bool {
+        let Some(bucket) = self.directory.find(key).filter(|bucket| !bucket.extents.is_empty()) else { return false };
+        !operands.may_serve(key, bucket.extents.iter().map(|extent| extent.segment), snapshot)
     }
 
     /// Adds the blocks that [`look_up`](Buckets::look_up) would read next from each extent, if the base is not newer than `base`.

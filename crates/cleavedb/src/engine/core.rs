@@ -13,6 +13,7 @@ use crate::engine::buckets::UpkeepMemory;
 use crate::engine::bypass::BypassState;
 use crate::engine::commit_queue::CommitQueue;
 use crate::engine::counters::Counters;
+use crate::engine::crowded_front::CrowdedFront;
 use crate::engine::current_survey::CurrentSurvey;
 use crate::engine::durable_horizon::DurableHorizon;
 use crate::engine::events::{Event, Events};
@@ -82,6 +83,7 @@ pub(crate) struct Core {
     /// gone, or its deletion would hit the wrong one.
     pub former_places: Mutex<BTreeSet<PathBuf>>,
     pub upkeep: Mutex<UpkeepMemory>,
+    pub crowded_front: Mutex<CrowdedFront>,
     pub placement: Box<dyn Placement>,
     pub counters: Counters,
     pub stats_page: StatsPage,
@@ -163,6 +165,7 @@ impl Core {
             has_misplaced: AtomicBool::new(true),
             former_places: Mutex::default(),
             upkeep: Mutex::default(),
+            crowded_front: Mutex::default(),
             placement,
             counters: Counters::default(),
             stats_page: StatsPage::default(),

@@ -30,6 +30,9 @@ pub(crate) struct Counters {
     pub bucket_rewrites: AtomicU64,
     pub folds: AtomicU64,
     pub folds_refused: AtomicU64,
+    /// Buckets that were split off another one, and that were joined to the one before them.
+    pub bucket_splits: AtomicU64,
+    pub bucket_joins: AtomicU64,
     pub value_gcs: AtomicU64,
     pub value_gcs_beside: AtomicU64,
     pub value_gc_bytes: AtomicU64,

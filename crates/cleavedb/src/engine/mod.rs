@@ -9,6 +9,7 @@ pub(crate) mod layer;
 pub(crate) mod binds;
 pub(crate) mod buckets;
 pub(crate) mod bucket_window;
+pub(crate) mod crowded_front;
 pub(crate) mod published;
 pub(crate) mod scan_demand;
 pub(crate) mod scheduling;

@@ -104,6 +104,48 @@ fn a_fold_racing_a_put_or_an_ingest_loses_against_it() {
     });
 }
 
+/// A write that a fold races with may have been sealed meanwhile, and be in a run by the time the fold is to be committed.
+#[test]
+fn a_fold_loses_against_writes_in_sealed_index_tables_and_in_runs() {
+    for (threads, waits_for_run) in [(1, false), (2, true)] {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let mut tuning = calm();
+            (tuning.bucket_bytes, tuning.buckets_max, tuning.bucket_extents_max) = (1 << 10, 1, 2);
+            tuning.cache_bytes = 0;
+            let db = open_with(&disk, options().background_threads(threads), tuning).unwrap();
+            let lists = in_buckets(&db, "chain");
+            let keys = ["a", "b", "c"];
+            keys.iter().for_each(|key| lists.put(key, "base").unwrap());
+            let merge = || keys.iter().for_each(|key| lists.merge(key, "x".repeat(400)).unwrap());
+            flushed(&db, &[&|| (), &merge, &|| ()]);
+            disk.set_latency(Path::new("/db"), Duration::from_millis(30));
+            flushed(&db, &[&merge]);
+            // The fold has begun, and reads.
+            sleep(Duration::from_millis(40));
+            lists.put("a", "put").unwrap();
+            lists.merge("b", "1").unwrap();
+            (0..40).for_each(|number| db.put(format!("{number}"), "v".repeat(100)).unwrap());
+            while waits_for_run && db.stats().runs.is_empty() {
+                sleep(Duration::from_millis(1));
+            }
+            let stats = db.stats();
+            assert_eq!((stats.sealed > 0, stats.runs.is_empty()), (!waits_for_run, !waits_for_run), "{stats:?}");
+            assert_eq!((stats.deltas.folds, stats.deltas.folds_refused), (0, 0), "the fold is not over");
+            disk.set_latency(Path::new("/db"), Duration::ZERO);
+            db.wait_for_background().unwrap();
+            let stats = db.stats().deltas;
+            assert_eq!((stats.folds, stats.folds_refused), (1, 2), "{stats:?}");
+            let folded = ["base", &"x".repeat(400), &"x".repeat(400)].join("+");
+            let expected = [Some("put".to_owned()), Some(format!("{folded}+1")), Some(folded)];
+            for _ in 0..2 {
+                assert_eq!(keys.map(|key| text(&lists, key)), expected);
+                db.compact_range(&lists, ..).unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn values_folded_in_a_bucket_are_separated_once_they_leave_it() {
     const KEYS: usize = 64;

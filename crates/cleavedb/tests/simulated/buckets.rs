@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cleavedb::operators::Append;
 use cleavedb::testing::{self, SimDisk, Tuning, sleep};
-use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result, WriteBatch};
+use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
 
 use crate::deltas::{Chain, calm, entries_in_levels, flushed, in_buckets, options, text};
-use crate::support::{in_world, lose_power, open_with, taken};
+use crate::support::{in_world, lose_power_by_turn, open_with, taken_with_notes};
 
 /// Point reads that found the operands of their key in the cache, and that did not.
 fn cache_figures(db: &Db) -> (u64, u64) {
@@ -82,40 +82,73 @@ fn a_store_without_merges_has_no_operand_cache() {
     });
 }
 
+/// What a read took: its value, how many reads of the disk it made, and how long.
+fn measured<T>(disk: &SimDisk, read: impl FnOnce() -> T) -> (T, u64, Duration) {
+    disk.set_latency(Path::new("/db"), LATENCY);
+    let (reads, began) = (disk.reads(), testing::now());
+    let found = read();
+    let (reads, took) = (disk.reads() - reads, testing::now() - began);
+    disk.set_latency(Path::new("/db"), Duration::ZERO);
+    (found, reads, took)
+}
+
+const LATENCY: Duration = Duration::from_millis(10);
+
 #[test]
 fn a_get_reads_value_and_operands_in_one_round_and_finds_damage_in_either() {
+    const KEYS: usize = 600;
     in_world(1, || {
         let disk = SimDisk::new();
         let mut tuning = calm();
-        (tuning.cache_bytes, tuning.memory_bytes) = (1 << 20, 4 << 20);
-        let base = "b".repeat(600);
+        (tuning.cache_bytes, tuning.memory_bytes, tuning.open_files_max) = (2 << 20, 4 << 20, 100);
+        // A page of a segment has the operands of one or two keys.
+        let (base, operand) = ("b".repeat(3000), |round: usize| format!("{round}{}", "o".repeat(1500)));
+        let expected = [base.clone(), operand(0), operand(1), operand(2)].join("+");
         {
             let db = open_with(&disk, options(), tuning.clone()).unwrap();
             let lists = in_buckets(&db, "chain");
-            (0..200).for_each(|number| lists.put(format!("{number:03}"), &base).unwrap());
+            (0..KEYS).for_each(|number| lists.put(format!("{number:03}"), &base).unwrap());
             db.flush().unwrap();
             for round in 0..3 {
-                (0..200).for_each(|number| lists.merge(format!("{number:03}"), round.to_string()).unwrap());
+                (0..KEYS).for_each(|number| lists.merge(format!("{number:03}"), operand(round)).unwrap());
                 db.flush().unwrap();
             }
             db.close().unwrap();
         }
-        let db = open_with(&disk, options(), tuning).unwrap();
+        let db = open_with(&disk, options().operand_cache_percent(10), tuning).unwrap();
         let lists = db.open_keyspace("lists").unwrap();
-        let expected = format!("{base}+0+1+2");
-        for number in (0..200).step_by(7) {
+        for number in (0..KEYS).step_by(7) {
             assert_eq!(text(&lists, &format!("{number:03}")).as_ref(), Some(&expected));
         }
-        // The blocks are cached now, the operands of other keys are not, nor their values.
+        db.wait_for_background().unwrap();
+        // The indexes and the pages with addresses are cached; values and operands of other keys are not.
         disk.set_faults(cleavedb::testing::Faults { fail_read_one_in: Some(1), ..Default::default() });
-        assert!(lists.get("001").is_err());
+        assert!(lists.get("003").is_err());
         disk.clear_faults();
-        let before = disk.reads();
-        assert_eq!(text(&lists, "001").as_ref(), Some(&expected));
-        assert!(disk.reads() > before);
-        let before = disk.reads();
-        assert_eq!(text(&lists, "001").as_ref(), Some(&expected));
-        assert_eq!(disk.reads(), before, "value and operands are cached");
+        let warm = || ["000", "006"].iter().for_each(|key| assert_eq!(text(&lists, key).as_ref(), Some(&expected)));
+        warm();
+        let (found, reads, took) = measured(&disk, || text(&lists, "003"));
+        assert_eq!(found.as_ref(), Some(&expected));
+        assert!(reads >= 4 && took < 2 * LATENCY, "{reads} reads in {took:?}");
+        let (found, reads, _) = measured(&disk, || text(&lists, "003"));
+        assert_eq!(found.as_ref(), Some(&expected));
+        assert_eq!(reads, 0, "value and operands are cached");
+        // A list that older snapshots cannot use: a newer put covers what they need.
+        let snapshot = db.snapshot();
+        flushed(&db, &[&|| lists.put("003", "new").unwrap(), &|| lists.merge("003", "1").unwrap()]);
+        assert_eq!(text(&lists, "003").as_deref(), Some("new+1"));
+        // Reads of others take the place of its pages, but not of the list.
+        for number in 0..KEYS {
+            lists.get(format!("{number:03}")).unwrap();
+            assert_eq!(text(&lists, "003").as_deref(), Some("new+1"));
+        }
+        let (hits, _) = cache_figures(&db);
+        assert_eq!(text(&lists, "003").as_deref(), Some("new+1"));
+        assert_eq!(cache_figures(&db).0, hits + 1, "the list is still cached");
+        warm();
+        let (found, reads, took) = measured(&disk, || snapshot.get(&lists, "003").unwrap().unwrap());
+        assert_eq!(found, expected.as_bytes());
+        assert!(reads >= 4 && took < 2 * LATENCY, "{reads} reads in {took:?}");
     });
 }
 
@@ -159,136 +192,6 @@ fn a_result_above_the_value_limit_fails_its_read_and_the_operands_stay() {
             }
             large.put("key", "small").unwrap();
             assert_eq!(text(&large, "key").as_deref(), Some("small"));
-        });
-    }
-}
-
-/// Counts the operands that values are made of.
-#[derive(Default)]
-struct Counting(Arc<std::sync::atomic::AtomicUsize>);
-
-impl MergeOperator for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn full_merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
-        self.0.fetch_add(operands.len(), std::sync::atomic::Ordering::Relaxed);
-        Chain.full_merge(key, base, operands)
-    }
-
-    fn partial_merge(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-}
-
-/// A key gets this many operands, and is read after each such part of them.
-const APPENDS: usize = 50_000;
-const APPENDS_BETWEEN_READS: usize = 12_500;
-/// A read of a key in a bucket applies at most this many operands, however many came and however few flushes they were in...
-const READ_IN_BUCKETS_MAX: usize = 1500;
-/// ...and one of a key in the levels at most those of the few flushes that HL0 keeps.
-const READ_IN_LEVELS_MAX: usize = 3000;
-
-/// Appends to a key whose base lies below other keys in the levels, and reads it after background work.
-fn append_and_read(deltas: DeltaPlacement, flush_bytes: usize, bucket_bytes: u64, read_max: usize) {
-    let counting = Counting::default();
-    let counted = counting.0.clone();
-    let mut tuning = Tuning::tiny();
-    (tuning.index_table_bytes, tuning.flush_bytes, tuning.front_bytes_max) =
-        (flush_bytes, flush_bytes as u64, 16 << 20);
-    (tuning.bucket_bytes, tuning.bucket_extents_max) = (bucket_bytes, 8);
-    let options = Options::new().merge_operator(Arc::new(counting)).background_threads(2);
-    let db = open_with(&SimDisk::new(), options, tuning).unwrap();
-    let of = KeyspaceOptions::new().merge_operator("counting").deltas(deltas);
-    let lists = db.create_keyspace("lists", of).unwrap();
-    lists.put("hot", "base").unwrap();
-    (0..400).for_each(|number| lists.put(format!("{number:03}"), "x".repeat(150)).unwrap());
-    db.flush().unwrap();
-    db.compact_range(&lists, ..).unwrap();
-    for appended in (0..APPENDS).step_by(APPENDS_BETWEEN_READS) {
-        (0..APPENDS_BETWEEN_READS).for_each(|_| lists.merge("hot", "x").unwrap());
-        db.flush().unwrap();
-        db.wait_for_background().unwrap();
-        counted.store(0, std::sync::atomic::Ordering::Relaxed);
-        let value = lists.get("hot").unwrap().unwrap();
-        assert_eq!(value.len(), 4 + 2 * (appended + APPENDS_BETWEEN_READS));
-        let read = counted.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(
-            read <= read_max,
-            "{deltas:?}, {flush_bytes}, {bucket_bytes}: {read} operands after {appended} and more"
-        );
-    }
-}
-
-#[test]
-fn reading_a_key_takes_no_time_in_proportion_to_its_history() {
-    let buckets = |flush_bytes, bucket_bytes| (DeltaPlacement::Buckets, flush_bytes, bucket_bytes, READ_IN_BUCKETS_MAX);
-    let cases = [
-        (DeltaPlacement::Levels, 16 << 10, 2 << 10, READ_IN_LEVELS_MAX),
-        // A bucket that is full at once, one that is never full, and one that gets most of the history in one flush.
-        buckets(128 << 10, 2 << 10),
-        buckets(128 << 10, 256 << 10),
-        buckets(4 << 20, 256 << 10),
-    ];
-    for (deltas, flush_bytes, bucket_bytes, read_max) in cases {
-        in_world(1, move || append_and_read(deltas, flush_bytes, bucket_bytes, read_max));
-    }
-}
-
-/// The built-in `append`, which counts the bytes that combining its operands has made.
-#[derive(Default)]
-struct CountingAppend(Append, Arc<std::sync::atomic::AtomicUsize>);
-
-impl MergeOperator for CountingAppend {
-    fn name(&self) -> &str {
-        "counting append"
-    }
-
-    fn full_merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
-        self.0.full_merge(key, base, operands)
-    }
-
-    fn partial_merge(&self, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
-        let joined = self.0.partial_merge(key, older, newer)?;
-        self.1.fetch_add(joined.len(), std::sync::atomic::Ordering::Relaxed);
-        Some(joined)
-    }
-}
-
-#[test]
-fn many_appends_to_one_key_are_combined_without_being_copied_each_time() {
-    const OPERAND: usize = 100;
-    for deltas in [DeltaPlacement::Levels, DeltaPlacement::Buckets] {
-        in_world(1, move || {
-            let append = CountingAppend::default();
-            let copied = append.1.clone();
-            let mut tuning = Tuning::tiny();
-            // All of them in one index table.
-            (tuning.index_table_bytes, tuning.flush_bytes, tuning.front_bytes_max) = (32 << 20, 32 << 20, 64 << 20);
-            (tuning.cache_bytes, tuning.memory_bytes) = (16 << 20, 128 << 20);
-            let options = Options::new().merge_operator(Arc::new(append)).background_threads(2);
-            let db = open_with(&SimDisk::new(), options, tuning).unwrap();
-            let of = KeyspaceOptions::new().merge_operator("counting append").deltas(deltas);
-            let lists = db.create_keyspace("lists", of).unwrap();
-            lists.put("hot", "base").unwrap();
-            db.flush().unwrap();
-            let mut length = 4;
-            for round in 0..2 {
-                for first in (0..APPENDS).step_by(500) {
-                    let mut batch = WriteBatch::new();
-                    (first..first + 500).for_each(|at| batch.merge(&lists, "hot", format!("{at:0OPERAND$}")));
-                    db.write(batch).unwrap();
-                }
-                length += APPENDS * (OPERAND + 1);
-                db.flush().unwrap();
-                db.wait_for_background().unwrap();
-                let value = lists.get("hot").unwrap().unwrap();
-                assert!(value.len() == length && value.ends_with(format!("{:0OPERAND$}", APPENDS - 1).as_bytes()));
-                // A byte for each doubling of what was combined: in the seal, and once more in each later job.
-                let copied = copied.load(std::sync::atomic::Ordering::Relaxed);
-                assert!(copied < 40 * length, "{deltas:?}, round {round}: {copied} bytes for {length}");
-            }
         });
     }
 }
@@ -442,16 +345,20 @@ fn an_open_reads_no_operand_of_its_segments() {
 }
 
 /// Three keys, each in a bucket of its own: what a user did to one of them, one after the other.
-struct History(Vec<[Option<String>; 3]>);
+struct History {
+    states: Vec<[Option<String>; 3]>,
+    /// The last state that was flushed.
+    flushed: Arc<AtomicUsize>,
+}
 
 const KEYS: [&str; 3] = ["a", "k", "m"];
 
 impl History {
     fn change(&mut self, lists: &Keyspace, key: usize, to: Option<String>) {
-        let before = self.0.last().unwrap()[key].clone();
-        let mut after = self.0.last().unwrap().clone();
+        let before = self.states.last().unwrap()[key].clone();
+        let mut after = self.states.last().unwrap().clone();
         after[key] = to.clone();
-        self.0.push(after);
+        self.states.push(after);
         match (before, to) {
             (Some(before), Some(to)) if to.starts_with(&before) => {
                 lists.merge(KEYS[key], &to[before.len() + 1..]).unwrap();
@@ -463,7 +370,7 @@ impl History {
     }
 
     fn merge(&mut self, lists: &Keyspace, key: usize, operand: &str) {
-        let before = self.0.last().unwrap()[key].clone();
+        let before = self.states.last().unwrap()[key].clone();
         let after = before.map_or_else(|| operand.to_owned(), |before| format!("{before}+{operand}"));
         self.change(lists, key, Some(after));
     }
@@ -480,8 +387,9 @@ fn absorb_an_emptied_bucket(db: &Db, by_range: bool, history: &mut History) {
     let buckets = || db.stats().deltas.buckets;
     let settle = |expected: &History| {
         db.flush().unwrap();
+        expected.flushed.store(expected.states.len() - 1, Ordering::Relaxed);
         db.wait_for_background().unwrap();
-        assert_eq!(all_of(&lists), *expected.0.last().unwrap());
+        assert_eq!(all_of(&lists), *expected.states.last().unwrap());
     };
     // One segment, in which each key has a bucket: the first operand of each fills a new bucket.
     (0..3).for_each(|key| history.merge(&lists, key, &KEYS[key].repeat(1200)));
@@ -498,8 +406,8 @@ fn absorb_an_emptied_bucket(db: &Db, by_range: bool, history: &mut History) {
     // Nothing is left of the key: its tombstone covers nothing that a bucket holds, so it leaves the levels.
     match by_range {
         true => {
-            history.0.push(history.0.last().unwrap().clone());
-            history.0.last_mut().unwrap()[1] = None;
+            history.states.push(history.states.last().unwrap().clone());
+            history.states.last_mut().unwrap()[1] = None;
             lists.delete_range("b".."l").unwrap();
         }
         false => history.change(&lists, 1, None),
@@ -542,16 +450,17 @@ fn an_emptied_bucket_taken_in_by_its_neighbour_brings_no_dropped_operand_back() 
             KEYS.iter().for_each(|key| lists.put(key, "base").unwrap());
             db.flush().unwrap();
             db.compact_range(&lists, ..).unwrap();
-            let images = lose_power(&disk);
-            let mut history = History(vec![KEYS.map(|_| Some("base".to_owned()))]);
+            let states = vec![KEYS.map(|_| Some("base".to_owned()))];
+            let mut history = History { states, flushed: Arc::default() };
+            let images = lose_power_by_turn(&disk, &history.flushed);
             absorb_an_emptied_bucket(&db, by_range, &mut history);
-            let images = taken(&disk, &images);
-            assert!(images.len() > 300, "{}", images.len());
-            for image in images.iter().step_by(7) {
+            let images = taken_with_notes(&disk, &images);
+            assert!(images.len() > 20, "{}", images.len());
+            for (image, durable) in &images {
                 let db = open_with(image, options(), tuning.clone()).unwrap();
                 let lists = db.open_keyspace("lists").unwrap();
                 let found = all_of(&lists);
-                assert!(history.0.contains(&found), "{found:?}");
+                assert!(history.states[*durable..].contains(&found), "{found:?}, {durable}");
                 // The work that the crash interrupted is done, and everything that can leave the levels does.
                 db.wait_for_background().unwrap();
                 db.compact_range(&lists, ..).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleavedb::testing::{self, SimDisk, Tuning, sleep, spawn};
-use cleavedb::{Db, DeltaPlacement, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
+use cleavedb::{Db, DeltaPlacement, Keyspace, KeyspaceOptions, MergeOperator, Options, Result};
 
 use crate::support::{in_world, open_with};
 
@@ -553,40 +553,5 @@ fn a_checkpoint_has_the_operands_in_buckets_and_keeps_them() {
         let copy = testing::open(storage, Path::new("/copy"), options(), Tuning::tiny()).unwrap();
         let lists = copy.open_keyspace("lists").unwrap();
         assert_eq!(text(&lists, "key").as_deref(), Some("base+1"));
-    });
-}
-
-#[test]
-fn without_the_operator_operands_in_buckets_stay_as_they_are() {
-    in_world(1, || {
-        let disk = SimDisk::new();
-        let db = open_with(&disk, options(), Tuning::tiny()).unwrap();
-        let lists = in_buckets(&db, "chain");
-        (0..30).for_each(|number| lists.put(format!("{number}"), "base").unwrap());
-        db.flush().unwrap();
-        for round in 0..3 {
-            flushed(
-                &db,
-                &[&|| (0..30).for_each(|number| lists.merge(format!("{number}"), round.to_string()).unwrap())],
-            );
-        }
-        db.close().unwrap();
-        let bare = Options::new().background_threads(2);
-        let db = open_with(&disk, bare, Tuning::tiny()).unwrap();
-        let lists = db.open_keyspace("lists").unwrap();
-        assert!(matches!(lists.get("7"), Err(Error::MergeFailed { .. })));
-        lists.set_deltas(DeltaPlacement::Levels).unwrap();
-        lists.put("8", "new").unwrap();
-        flushed(&db, &[&|| lists.put("9", "new").unwrap()]);
-        db.compact_range(&lists, ..).unwrap();
-        db.wait_for_background().unwrap();
-        assert!(matches!(lists.get("7"), Err(Error::MergeFailed { .. })));
-        assert_eq!(text(&lists, "8").as_deref(), Some("new"));
-        db.close().unwrap();
-        let read_only = options().read_only(true);
-        let db = open_with(&disk, read_only, Tuning::tiny()).unwrap();
-        let lists = db.open_keyspace("lists").unwrap();
-        assert_eq!(text(&lists, "7").as_deref(), Some("base+0+1+2"));
-        assert_eq!(text(&lists, "9").as_deref(), Some("new"));
     });
 }

@@ -20,6 +20,7 @@ mod keyspaces;
 mod operators;
 mod deltas;
 mod buckets;
+mod appends;
 mod bucket_crashes;
 mod bucket_folds;
 mod operand_cache;

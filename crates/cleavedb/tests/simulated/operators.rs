@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use cleavedb::testing::{SimDisk, Tuning};
-use cleavedb::{Error, KeyspaceOptions, LogBackend, MergeOperator, Options};
+use cleavedb::{DeltaPlacement, Error, Keyspace, KeyspaceOptions, LogBackend, MergeOperator, Options};
 
-use crate::support::{open_with, with_each_log};
+use crate::deltas::{calm, flushed, in_buckets, options, text};
+use crate::support::{in_world, open_with, with_each_log};
 
 /// Joins operands with `+`; panics on `panic!`, fails on `fail!`.
 struct Plus;
@@ -106,5 +107,84 @@ fn a_merge_without_an_operator_is_refused() {
         let unknown = db.create_keyspace("unknown", KeyspaceOptions::new().merge_operator("no such operator"));
         assert!(unknown.is_err());
         assert_eq!(db.get("k").unwrap(), None);
+    });
+}
+
+/// Reads a keyspace in all ways. Keys that lead to text have it, and reads of all others fail, because their operands cannot be merged;
+/// neither hides the others.
+fn check_all_reads(lists: &Keyspace, expected: &[(String, Option<&str>)]) {
+    let is_as = |found: &cleavedb::Result<cleavedb::Slice>, value: Option<&str>| match value {
+        Some(value) => matches!(found, Ok(found) if *found == value.as_bytes()),
+        None => matches!(found, Err(Error::MergeFailed { .. })),
+    };
+    for (key, value) in expected {
+        let found = lists.get(key).map(|found| found.unwrap());
+        assert!(is_as(&found, *value), "{key}: {found:?}");
+    }
+    for (found, (key, value)) in lists.multi_get(expected.iter().map(|(key, _)| key)).into_iter().zip(expected) {
+        let found = found.map(|found| found.unwrap());
+        assert!(is_as(&found, *value), "{key}: {found:?}");
+    }
+    let forward: Vec<_> = lists.iter().unwrap().collect();
+    let mut backward: Vec<_> = lists.iter().unwrap().rev().collect();
+    backward.reverse();
+    for found in [forward, backward] {
+        assert_eq!(found.len(), expected.len());
+        for (found, (key, value)) in found.into_iter().zip(expected) {
+            assert!(!found.as_ref().is_ok_and(|(found, _)| *found != key.as_bytes()), "{key}: {found:?}");
+            let found = found.map(|(_, found)| found);
+            assert!(is_as(&found, *value), "{key}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn without_the_operator_operands_in_buckets_stay_as_they_are() {
+    in_world(1, || {
+        let disk = SimDisk::new();
+        let key = |number: usize| format!("{number:02}");
+        let db = open_with(&disk, options(), calm()).unwrap();
+        let lists = in_buckets(&db, "chain");
+        (0..30).for_each(|number| lists.put(key(number), "base").unwrap());
+        db.flush().unwrap();
+        for round in 0..3 {
+            let merge = || (0..30).filter(|number| number % 10 > 0).map(key);
+            flushed(&db, &[&|| merge().for_each(|key| lists.merge(key, round.to_string()).unwrap())]);
+        }
+        assert_eq!(db.stats().deltas.operands, 3 * 27);
+        drop(lists);
+        db.close().unwrap();
+        let mut expected: Vec<(String, Option<&str>)> =
+            (0..30).map(|number| (key(number), (number % 10 == 0).then_some("base"))).collect();
+        let bare = || Options::new().background_threads(2);
+        let db = open_with(&disk, bare().read_only(true), Tuning::tiny()).unwrap();
+        check_all_reads(&db.open_keyspace("lists").unwrap(), &expected);
+        db.close().unwrap();
+        let db = open_with(&disk, bare(), Tuning::tiny()).unwrap();
+        let lists = db.open_keyspace("lists").unwrap();
+        check_all_reads(&lists, &expected);
+        lists.set_deltas(DeltaPlacement::Levels).unwrap();
+        lists.put("08", "new").unwrap();
+        flushed(&db, &[&|| lists.put("09", "new").unwrap()]);
+        db.compact_range(&lists, ..).unwrap();
+        db.wait_for_background().unwrap();
+        (8..10).for_each(|number| expected[number].1 = Some("new"));
+        check_all_reads(&lists, &expected);
+        drop(lists);
+        db.close().unwrap();
+        for read_only in [true, false] {
+            let db = open_with(&disk, options().read_only(read_only), Tuning::tiny()).unwrap();
+            let lists = db.open_keyspace("lists").unwrap();
+            expected.iter_mut().for_each(|(_, value)| *value = Some(value.unwrap_or("base+0+1+2")));
+            check_all_reads(&lists, &expected);
+            // With the operator, the keyspace can leave its buckets at last.
+            if !read_only {
+                db.wait_for_background().unwrap();
+                assert_eq!(db.stats().deltas.buckets, 0, "{:?}", db.stats().deltas);
+                check_all_reads(&lists, &expected);
+            }
+        }
+        let db = open_with(&disk, bare(), Tuning::tiny()).unwrap();
+        assert_eq!(text(&db.open_keyspace("lists").unwrap(), "07").as_deref(), Some("base+0+1+2"));
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cleavedb::testing::{self, Phase, SimDisk, SyncPoint, Tuning};
@@ -86,6 +87,30 @@ pub fn lose_power(disk: &SimDisk) -> Images {
         images.extend((first..first + WAYS as u64).map(|seed| disk.power_loss(seed)));
     });
     images
+}
+
+/// Images of a disk, each with what the test had noted as durable when it was taken.
+pub type NotedImages = Arc<Mutex<Vec<(SimDisk, usize)>>>;
+
+/// Loss of power once for each sync: before or after it, and in one of several ways, by turn.
+pub fn lose_power_by_turn(disk: &SimDisk, durable: &Arc<AtomicUsize>) -> NotedImages {
+    let images = NotedImages::default();
+    let (into, durable, moments) = (images.clone(), durable.clone(), AtomicUsize::new(0));
+    disk.on_sync(move |disk, _| {
+        if matches!(moments.fetch_add(1, Ordering::Relaxed) % 4, 1 | 2) {
+            return;
+        }
+        let mut images = into.lock().unwrap();
+        let image = disk.power_loss(images.len() as u64);
+        images.push((image, durable.load(Ordering::Relaxed)));
+    });
+    images
+}
+
+/// The images taken so far; no more are taken.
+pub fn taken_with_notes(disk: &SimDisk, images: &NotedImages) -> Vec<(SimDisk, usize)> {
+    disk.clear_on_sync();
+    std::mem::take(&mut *images.lock().unwrap())
 }
 
 /// The images taken so far; no more are taken.

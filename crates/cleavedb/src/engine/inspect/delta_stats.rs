@@ -47,6 +47,14 @@ pub struct DeltaStats {
     #[n(10)]
     #[cbor(default)]
     pub cache_misses: u64,
+    /// Buckets that were split off another one, because that was full.
+    #[n(11)]
+    #[cbor(default)]
+    pub splits: u64,
+    /// Buckets that were joined to their neighbour, so that another one can be split.
+    #[n(12)]
+    #[cbor(default)]
+    pub joins: u64,
 }
 
 impl Core {
@@ -66,6 +74,8 @@ impl Core {
             folds_refused: self.counters.folds_refused.load(Ordering::Acquire),
             cache_hits: self.memory.operands.hits(),
             cache_misses: self.memory.operands.misses(),
+            splits: self.counters.bucket_splits.load(Ordering::Acquire),
+            joins: self.counters.bucket_joins.load(Ordering::Acquire),
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::engine::work::{Profile, WorkState};
 use crate::sched::clock::now;
 
 /// In order of priority, for the kinds of the pool, and for the others of each thread.
-const KINDS: [&JobKind; 23] = [
+const KINDS: [&JobKind; 24] = [
     &rewrite_buckets::KIND_IF_URGENT,
     &compact::KIND_WHILE_NONE_RUNS,
     &seal::KIND,
+    &seal_front::KIND_FOR_READERS,
     &flush::KIND,
     &front_exit::KIND,
     &help::WITH_RUNS,

@@ -276,6 +276,9 @@ struct Rewritten {
     waits_for_snapshot: bool,
     /// Keys that were folded in their bucket, because their folds had been refused.
     folded: Vec<Vec<u8>>,
+    /// Buckets that were split off another one, and that were joined to the one before them.
+    splits: u64,
+    joins: u64,
 }
 
 impl RewriteBuckets {
@@ -299,7 +302,8 @@ impl RewriteBuckets {
         }
         let horizon = core.job_horizon();
         let rewritten = self.rewrite(core, &horizon, &directory)?;
-        let Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded: in_buckets } = rewritten;
+        let Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded: in_buckets, splits, joins } =
+            rewritten;
         let after = directory.apply(&change);
         let used = after.segments();
         let gone: Vec<FileId> = self.segments.difference(&used).copied().collect();
@@ -343,6 +347,8 @@ impl RewriteBuckets {
                 lists.publish(segment.table.meta().id);
             }
             core.counters.bucket_rewrites.fetch_add(1, Ordering::Relaxed);
+            core.counters.bucket_splits.fetch_add(splits, Ordering::Relaxed);
+            core.counters.bucket_joins.fetch_add(joins, Ordering::Relaxed);
             let mut memory = core.upkeep.lock();
             rewritten.iter().for_each(|lower| memory.crowds.remove(lower));
             in_buckets.iter().for_each(|key| memory.note_folded(key));
@@ -362,7 +368,9 @@ impl RewriteBuckets {
         let mut set: BTreeMap<Vec<u8>, Vec<Extent>> = BTreeMap::new();
         let mut removed = Vec::new();
         let mut folded = Vec::new();
-        let (mut evidence, mut waits_for_snapshot, mut count) = (Seqno::ZERO, false, directory.buckets().len());
+        let (mut evidence, mut waits_for_snapshot, mut joins) = (Seqno::ZERO, false, 0);
+        let count_before = directory.buckets().len();
+        let mut count = count_before;
         for upkeep in &self.upkeep {
             let buckets = &directory.buckets()[upkeep.buckets()];
             let (first, others) = buckets.split_first().expect("upkeep is of some bucket");
@@ -370,6 +378,7 @@ impl RewriteBuckets {
                 removed.extend(buckets.iter().map(|bucket| bucket.lower.clone()));
                 continue;
             }
+            joins += others.len() as u64;
             set.insert(first.lower.clone(), Vec::new());
             removed.extend(others.iter().map(|bucket| bucket.lower.clone()));
             let mut operands = Operands::new(core, horizon);
@@ -384,7 +393,8 @@ impl RewriteBuckets {
         }
         let written = segment.as_ref().map(|segment| segment.table.meta().id);
         let change = directory.without_empty(Change { removed, set: set.into_iter().collect() }, written);
-        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded })
+        let splits = (count - count_before) as u64;
+        Ok(Rewritten { segment, lists, change, evidence, waits_for_snapshot, folded, splits, joins })
     }
 
     /// Writes what is left of neighbouring buckets: to the first of them, or cut where it would be too full.

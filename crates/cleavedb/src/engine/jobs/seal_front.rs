@@ -1,10 +1,12 @@
-//! Seals the front to reclaim space: newer versions that are still in the front may make more garbage in value files
-//! known than the limit allows, so the front is flushed before it is full.
+//! Seals the front before it is full, for one of two reasons. Newer versions that are still in the front may make more garbage in
+//! value files known than the limit allows, so it is flushed. And readers may have to apply very many operands of a key
+//! (`engine/crowded_front.rs`), so it is sealed, and flushed if they ask for that.
 
 use crate::base::Result;
 use crate::engine::binds::Binds;
 use crate::engine::claims::{Claims, Sole};
 use crate::engine::core::Core;
+use crate::engine::crowded_front::Relief;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
@@ -24,12 +26,25 @@ pub(crate) const KIND: JobKind = JobKind {
             && !state.has(Sole::FrontSeal)
             && state.shortages.may_try(Need::Flush, look.now)
             && core.front_hides_too_much(&look.view);
-        is_due.then(|| JobKind::begin(SealFront)).flatten()
+        is_due.then(|| JobKind::begin(SealFront::ForSpace)).flatten()
+    },
+};
+/// Due when readers ask for it.
+pub(crate) const KIND_FOR_READERS: JobKind = JobKind {
+    priority: Priority::Flush,
+    duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All],
+    next: |core, state, look| {
+        let may_begin = !state.has(Sole::FrontSeal) && state.shortages.may_try(Need::Flush, look.now);
+        let is_due = may_begin && core.crowded_front.lock().asked().is_some();
+        is_due.then(|| JobKind::begin(SealFront::ForReaders)).flatten()
     },
 };
 
-/// Seals the active index table and requests a flush of the whole front.
-struct SealFront;
+/// Seals the active index table, and requests a flush of the whole front unless readers need none.
+enum SealFront {
+    ForSpace,
+    ForReaders,
+}
 
 impl Job for SealFront {
     fn profile(&self, _: &Core) -> Profile {
@@ -46,7 +61,15 @@ impl Job for SealFront {
 
     fn plan(&self, _: &Core) -> Result<Plan<'_>> {
         Ok(Plan::Whole(Box::new(|core| {
-            core.seal_front();
+            let asked = match self {
+                SealFront::ForSpace => Some(Relief::Flush),
+                SealFront::ForReaders => core.crowded_front.lock().take(),
+            };
+            match asked {
+                Some(Relief::Flush) => core.seal_front(),
+                Some(Relief::Seal) => core.seal(&mut core.commit.lock()),
+                None => {}
+            }
             Ok(Outcome::nothing())
         })))
     }

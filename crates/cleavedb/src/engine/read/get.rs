@@ -1,17 +1,23 @@
 //! The read path of one key, top to bottom: take one view, search its layers from the newest to the oldest until a base
 //! is found, then merge the operands into the base. Each of them is fetched if it is separated.
 
+use std::sync::Arc;
+
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::cache::operand_cache::OperandList;
 use crate::cache::value_cache::ValueEntry;
+use crate::deltas::directory::Bucket;
 use crate::engine::buckets::{Buckets, is_crowd};
 use crate::engine::core::Core;
+use crate::engine::crowded_front::Relief;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
 use crate::engine::view::View;
+use crate::format::buckets::DeltaPlacement;
 use crate::levels::point_reads::OneKey;
+use crate::sched::clock::now;
 use crate::values::files::Located;
 
 impl Core {
@@ -38,7 +44,7 @@ impl Core {
         let mut versions = KeyVersions::default();
         let mut tables = OneKey::with_values(&self.memory.value_cache).with_operands(&self.memory.operands);
         let layers = view.layers_of(keyspace.record.kind);
-        let read = match view.buckets().filter(|buckets| buckets.wants_segments(&full, &self.memory.operands)) {
+        let read = match view.buckets().filter(|buckets| buckets.wants_segments(&full, seqno, &self.memory.operands)) {
             Some(buckets) => self.collect_together(view, buckets, &full, seqno, (&mut tables, &mut versions)),
             None => collect_versions(layers, &full, seqno, &mut tables, &mut versions),
         };
@@ -111,7 +117,7 @@ impl Core {
             return Ok(base);
         }
         if is_crowd(versions.deltas().len()) {
-            self.note_crowd(view, full, versions.deltas().len());
+            self.note_crowd(view, keyspace, full, versions);
         }
         const UNKNOWN: CachedValue = CachedValue { found: None, table: None };
         let mut operands = Vec::with_capacity(versions.deltas().len());
@@ -127,13 +133,17 @@ impl Core {
         merge(keyspace, full, base.as_deref(), &operands).map(Some)
     }
 
-    /// Notes that a read had to apply very many operands: the bucket of the key is rewritten.
+    /// Notes that a read had to apply very many operands: the bucket of the key is rewritten, and the front is sealed or flushed if
+    /// that helps.
     #[cold]
-    fn note_crowd(&self, view: &View, full: &[u8], operands: usize) {
+    fn note_crowd(&self, view: &View, keyspace: &KeyspaceState, full: &[u8], versions: &KeyVersions) {
         let bucket = view.buckets().and_then(|buckets| buckets.directory.find(full));
-        let Some(bucket) = bucket.filter(|bucket| !bucket.extents.is_empty()) else { return };
-        let is_news = self.upkeep.lock().note_crowd_read(&bucket.lower, operands);
-        if is_news {
+        let bucket = bucket.filter(|bucket| !bucket.extents.is_empty());
+        let is_news = |bucket: &Arc<Bucket>| self.upkeep.lock().note_crowd_read(&bucket.lower, versions.deltas().len());
+        let goes_to_bucket = bucket.is_some() || keyspace.delta_placement() == DeltaPlacement::Buckets;
+        let relief = Relief::of(view, versions, goes_to_bucket);
+        let is_asked = relief.is_some_and(|relief| self.crowded_front.lock().ask(relief, now()));
+        if bucket.is_some_and(is_news) || is_asked {
             self.work.wake();
         }
     }

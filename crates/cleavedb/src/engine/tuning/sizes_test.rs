@@ -30,6 +30,17 @@ fn the_parts_of_every_budget_do_not_exceed_it() {
 }
 
 #[test]
+fn the_size_and_the_number_of_buckets_follow_the_budget_within_bounds() {
+    for (budget, bytes, count) in
+        [(16, 64 << 10, 256), (32, 128 << 10, 512), (256, 256 << 10, 4096), (4096, 256 << 10, 32_768)]
+    {
+        let tuning = Tuning::for_budget(budget * MIB);
+        let sizes = tuning.bucket_sizes();
+        assert_eq!((sizes.bytes_max, sizes.buckets_max), (bytes, count), "{budget} MiB");
+    }
+}
+
+#[test]
 fn logs_and_ring_grow_with_the_data_up_to_their_largest_size() {
     for budget in [16, 100, 256, 4096] {
         let tuning = Tuning::for_budget(budget * MIB);

@@ -1,9 +1,13 @@
 //! The simulated disk as [`Storage`]: each call is a yield point of the simulation, checks that the machine is on, and
 //! then changes the state under its lock.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::directory::InodeNumber;
 use super::state::State;
@@ -24,12 +28,22 @@ enum Mode {
     Direct,
 }
 
+/// Lets other threads run, for this time.
+fn wait(time: Duration) {
+    if time.is_zero() { yield_point() } else { sleep(time) }
+}
+
 impl SimDisk {
     /// Lets other threads run, for as long as an operation on this path takes.
     fn take_time(&self, path: &Path) {
+        let latency = self.begin_operation(path);
+        wait(latency);
+    }
+
+    /// An operation on this path begins; returns the time that it takes.
+    fn begin_operation(&self, path: &Path) -> Duration {
         let begun = now();
-        let latency = self.state().begin_operation(path, begun);
-        if latency.is_zero() { yield_point() } else { sleep(latency) }
+        self.state().begin_operation(path, begun)
     }
 
     /// Runs one operation on the state.
@@ -39,7 +53,19 @@ impl SimDisk {
         operation: &'static str,
         f: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        self.take_time(path);
+        let latency = self.begin_operation(path);
+        self.run_operation_in(latency, path, operation, f)
+    }
+
+    /// As `run_operation`, of which this time is left.
+    fn run_operation_in<T>(
+        &self,
+        time: Duration,
+        path: &Path,
+        operation: &'static str,
+        f: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        wait(time);
         let mut state = self.state();
         state.check_machine_is_on(path, operation)?;
         f(&mut state)
@@ -62,7 +88,8 @@ impl SimDisk {
 
     fn handle(&self, state: &mut State, path: &Path, inode: InodeNumber, mode: Mode) -> Arc<dyn File> {
         state.add_handle(inode);
-        Arc::new(SimFile { disk: self.clone(), path: path.to_owned(), inode, mode })
+        let in_flight = Mutex::default();
+        Arc::new(SimFile { disk: self.clone(), path: path.to_owned(), inode, mode, in_flight })
     }
 }
 
@@ -208,6 +235,8 @@ struct SimFile {
     path: PathBuf,
     inode: InodeNumber,
     mode: Mode,
+    /// When the prefetches of these offsets end.
+    in_flight: Mutex<BTreeMap<u64, Duration>>,
 }
 
 impl SimFile {
@@ -217,6 +246,14 @@ impl SimFile {
         if !is_direct(self.mode) && !state.buffered.contains(&self.path) {
             state.buffered.insert(self.path.clone());
         }
+    }
+
+    /// A read of which this time is left.
+    fn read_in(&self, time: Duration, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.disk.run_operation_in(time, &self.path, "read", |state| {
+            self.note_access(state);
+            state.read(self.inode, &self.path, buffer, offset)
+        })
     }
 
     fn writable(&self, operation: &'static str) -> Result<()> {
@@ -233,16 +270,29 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.disk.run_operation(&self.path, "read", |state| {
-            self.note_access(state);
-            state.read(self.inode, &self.path, buffer, offset)
-        })
+        let latency = self.disk.begin_operation(&self.path);
+        self.read_in(latency, buffer, offset)
+    }
+
+    fn prefetch(&self, offset: u64, _len: u64) {
+        let ends = now() + self.disk.begin_operation(&self.path);
+        self.in_flight.lock().insert(offset, ends);
     }
 
     /// Every other page is cached, so that callers meet both.
     fn read_or_prefetch(&self, buffer: &mut [u8], offset: u64) -> bool {
         let is_cached = (offset / BLOCK_IO_BYTES as u64).is_multiple_of(2);
-        is_cached && self.read_at(buffer, offset).is_ok_and(|count| count == buffer.len())
+        if !is_cached {
+            self.prefetch(offset, buffer.len() as u64);
+            return false;
+        }
+        self.read_in(Duration::ZERO, buffer, offset).is_ok_and(|count| count == buffer.len())
+    }
+
+    fn read_prefetched(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let prefetched = self.in_flight.lock().remove(&offset);
+        let ends = prefetched.unwrap_or_else(|| now() + self.disk.begin_operation(&self.path));
+        self.read_in(ends.saturating_sub(now()), buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
