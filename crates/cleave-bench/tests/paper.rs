@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed step is a failed test.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -135,8 +136,9 @@ fn sets_of_options_are_compared_and_rivals_run_once() {
 
 #[test]
 fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
+    const OWN: &str = "busy-poll=off,bucket-split=60,operand-cache=20";
     let (out, results) =
-        paper(&["kdsep", "--scale", "0.00001", "--memory", "20M", "--field-size", "50", "--cleave", "busy-poll=off"]);
+        paper(&["kdsep", "--scale", "0.00001", "--memory", "20M", "--field-size", "50", "--cleave", OWN]);
     let with_rocksdb = cfg!(feature = "rocksdb");
     let runs = results["runs"].as_array().unwrap();
     for run in runs {
@@ -148,7 +150,7 @@ fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
         // A large write buffer needs more memory.
         let memory = if cleave.contains("scheduling=") { 6 * (20 << 20) } else { 20 << 20 };
         assert_eq!(options["memory"], memory, "{options}");
-        assert!(cleave.starts_with("busy-poll=off,deltas="), "{cleave}");
+        assert!(cleave.starts_with(&format!("{OWN},deltas=")), "{cleave}");
         assert!(options["field_size"].as_u64().is_some_and(|bytes| [25, 50, 100, 800].contains(&bytes)));
     }
     for claim in claims(&results) {
@@ -161,6 +163,9 @@ fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
             assert!(over.starts_with("cleave (") && claim["measured"].is_number(), "{claim}");
         }
     }
+    let number_of = |claim: &Value| claim["experiment"].as_str().unwrap().split(':').next().unwrap().parse().unwrap();
+    let numbers: BTreeSet<usize> = claims(&results).iter().map(number_of).collect();
+    assert!(numbers.iter().copied().eq(1..=12), "{numbers:?}");
     for words in [
         "1: P99 of merges",
         "cleave (buckets)",
@@ -173,7 +178,7 @@ fn operands_in_buckets_are_compared_with_other_engines_and_with_the_levels() {
         assert!(out.contains(words), "{words} is missing in\n{out}");
     }
     let command = results["command"].as_str().unwrap();
-    assert!(command.contains("--cleave busy-poll=off --field-size 50 --memory 20971520"), "{command}");
+    assert!(command.contains(&format!("--cleave {OWN} --field-size 50 --memory 20971520")), "{command}");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::engine::read::hashed::{HashScan, Item};
 /// All keys and values of a hash keyspace, as they were when the iterator was created, in no particular order: each key once,
 /// whatever is written meanwhile. Holds a snapshot, and the logs it reads, until dropped.
 ///
-/// Keys are taken from the index in memory, a bucket at a time; each value is one read, and some are read together. If merging a key fails, the item is an
-/// error and the iteration continues.
+/// Keys are taken from the index in memory, a bucket at a time; each value is one read, and small ones are read together. If merging a
+/// key fails, the item is an error and the iteration continues.
 ///
 /// # Errors
 /// Items are [`Error::MergeFailed`], [`Error::Corruption`], [`Error::Io`] or [`Error::Closed`].

@@ -1,6 +1,7 @@
 //! Where the next log is born: a pure function. Ordinarily on the fast tier. While writers go around the work that is behind, it is
-//! born on the KV device, if there is one with room, and if memory can take the keys. Otherwise a log that would soon have to leave the fast tier is born on the
-//! slow one, if that has bandwidth to spare: it needs no copy then (a log's tier is only a property of the file).
+//! born on the KV device, if there is one with room, and if memory can take the keys. Otherwise a log that would soon have to leave
+//! the fast tier is born on the slow one, if that has bandwidth to spare: it needs no copy then (a log's tier is only a property of
+//! the file).
 
 /// A tier with more than this share of its time in use has no bandwidth to spare.
 const BUSY_FROM: f64 = 0.9;
