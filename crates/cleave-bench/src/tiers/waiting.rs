@@ -175,7 +175,8 @@ mod tests {
     fn rocksdb_runs_with_and_without_slowdown() {
         let args = tiers(&[]);
         assert_eq!(args.background_threads, [1, 2, 4]);
-        assert_eq!(engines_of(&args.engine), ["cleave", "cleave-inline", "rocksdb", "rocksdb-no-slowdown"]);
+        let all = ["cleave", "cleave-inline", "rocksdb", "rocksdb-no-slowdown", "rocksdb-held"];
+        assert_eq!(engines_of(&args.engine), all);
         assert_eq!(
             engines_of(&["rocksdb-no-slowdown".to_owned(), "rocksdb".to_owned()]),
             ["rocksdb-no-slowdown", "rocksdb"]
