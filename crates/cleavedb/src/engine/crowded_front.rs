@@ -7,6 +7,7 @@ use crate::base::Seqno;
 use crate::base::key_versions::KeyVersions;
 use crate::engine::buckets::is_crowd;
 use crate::engine::view::Sources;
+use crate::sched::clock::now;
 
 /// Either is done for readers at most once in this time, so that a key that is merged into and read all the time does not keep the
 /// front small.
@@ -51,7 +52,11 @@ pub(crate) struct CrowdedFront {
 
 impl CrowdedFront {
     /// A reader asks. True if that is news.
-    pub fn ask(&mut self, relief: Relief, now: Duration) -> bool {
+    pub fn ask(&mut self, relief: Relief) -> bool {
+        self.ask_at(relief, now())
+    }
+
+    fn ask_at(&mut self, relief: Relief, now: Duration) -> bool {
         let last = match relief {
             Relief::Seal => &mut self.sealed_at,
             Relief::Flush => &mut self.flushed_at,
@@ -83,10 +88,10 @@ mod tests {
     fn seals_and_flushes_are_done_for_readers_at_most_once_in_a_second() {
         let mut front = CrowdedFront::default();
         let at = Duration::from_millis;
-        assert!(front.ask(Relief::Seal, at(100)) && !front.ask(Relief::Seal, at(101)));
+        assert!(front.ask_at(Relief::Seal, at(100)) && !front.ask_at(Relief::Seal, at(101)));
         assert_eq!((front.take(), front.take()), (Some(Relief::Seal), None));
-        assert!(!front.ask(Relief::Seal, at(1099)) && front.asked().is_none());
-        assert!(front.ask(Relief::Flush, at(200)) && front.asked() == Some(Relief::Flush));
-        assert!(front.ask(Relief::Seal, at(1100)) && !front.ask(Relief::Flush, at(1199)));
+        assert!(!front.ask_at(Relief::Seal, at(1099)) && front.asked().is_none());
+        assert!(front.ask_at(Relief::Flush, at(200)) && front.asked() == Some(Relief::Flush));
+        assert!(front.ask_at(Relief::Seal, at(1100)) && !front.ask_at(Relief::Flush, at(1199)));
     }
 }

@@ -6,7 +6,6 @@ use minicbor::{Decode, Encode};
 
 use crate::engine::core::Core;
 use crate::engine::view::View;
-use crate::hash::store::HashStore;
 
 /// All hash keyspaces together. Sizes are in bytes; totals count from the last open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -79,7 +78,7 @@ impl Core {
     pub fn hash_stats(&self, view: &View) -> HashStats {
         let keyspaces = self.keyspaces.hashed();
         let indexes = || keyspaces.iter().filter_map(|keyspace| keyspace.hash.as_deref());
-        let changes = || indexes().map(HashStore::bucket_changes);
+        let changes = || indexes().map(|index| index.bucket_changes());
         let keys: u64 = indexes().map(|index| index.keys() as u64).sum();
         let tombstones: u64 = indexes().map(|index| index.tombstones() as u64).sum();
         let index_bytes = self.keyspaces.index_bytes();

@@ -1,14 +1,11 @@
 //! The read path of one key, top to bottom: take one view, search its layers from the newest to the oldest until a base
 //! is found, then merge the operands into the base. Each of them is fetched if it is separated.
 
-use std::sync::Arc;
-
 use crate::base::key_versions::{KeyVersions, is_delete};
 use crate::base::operator::full_merge;
 use crate::base::{Address, Error, FileId, Kind, Result, Seqno, Slice, Stamp, full_key, limits, split_key};
 use crate::cache::operand_cache::OperandList;
 use crate::cache::value_cache::ValueEntry;
-use crate::deltas::directory::Bucket;
 use crate::engine::buckets::{Buckets, is_crowd};
 use crate::engine::core::Core;
 use crate::engine::crowded_front::Relief;
@@ -17,7 +14,6 @@ use crate::engine::layer::collect_versions;
 use crate::engine::view::View;
 use crate::format::buckets::DeltaPlacement;
 use crate::levels::point_reads::OneKey;
-use crate::sched::clock::now;
 use crate::values::files::Located;
 
 impl Core {
@@ -139,11 +135,12 @@ impl Core {
     fn note_crowd(&self, view: &View, keyspace: &KeyspaceState, full: &[u8], versions: &KeyVersions) {
         let bucket = view.buckets().and_then(|buckets| buckets.directory.find(full));
         let bucket = bucket.filter(|bucket| !bucket.extents.is_empty());
-        let is_news = |bucket: &Arc<Bucket>| self.upkeep.lock().note_crowd_read(&bucket.lower, versions.deltas().len());
         let goes_to_bucket = bucket.is_some() || keyspace.delta_placement() == DeltaPlacement::Buckets;
+        let note = |lower: &[u8]| self.upkeep.lock().note_crowd_read(lower, versions.deltas().len());
+        let is_news = bucket.is_some_and(|bucket| note(&bucket.lower));
         let relief = Relief::of(view, versions, goes_to_bucket);
-        let is_asked = relief.is_some_and(|relief| self.crowded_front.lock().ask(relief, now()));
-        if bucket.is_some_and(is_news) || is_asked {
+        let is_asked = relief.is_some_and(|relief| self.crowded_front.lock().ask(relief));
+        if is_news || is_asked {
             self.work.wake();
         }
     }
