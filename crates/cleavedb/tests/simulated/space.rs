@@ -239,7 +239,8 @@ fn what_newer_versions_hide_is_estimated_before_compactions_find_it() {
             put_each(&db, 2);
             most = most.max(db.stats().value_bytes_hidden);
         }
-        assert!((live / 3..live).contains(&most), "{most} B are hidden of {live} B, half of which were replaced");
+        // Versions of more than one round may wait for a compaction.
+        assert!((live / 3..2 * live).contains(&most), "{most} B are hidden of {live} B, half of which were replaced");
         db.compact_range(&db.default_keyspace(), ..).unwrap();
         db.wait_for_background().unwrap();
         assert_eq!(db.stats().value_bytes_hidden, 0);
