@@ -49,6 +49,14 @@ pub fn little_room() -> Tuning {
     tuning
 }
 
+/// The same with a front that holds more, and values that are separated from this size on.
+pub fn seldom_flushed(separation_bytes: usize) -> Tuning {
+    let mut tuning = little_room();
+    tuning.separation_bytes = separation_bytes;
+    (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 128 << 10);
+    tuning
+}
+
 /// Writes keys of their own until a log of the device is written to.
 pub fn press(db: &Db) {
     let load = db.keyspace("load").unwrap();
@@ -242,9 +250,7 @@ fn records_on_the_device_are_those_that_reads_may_ask_it_for() {
     for separation_bytes in [usize::MAX, 200] {
         in_world(13, move || {
             let disk = slow_disk();
-            let mut tuning = little_room();
-            tuning.separation_bytes = separation_bytes;
-            (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 128 << 10);
+            let tuning = seldom_flushed(separation_bytes);
             let db = open_with(&disk, options(&disk, Rollback::Lazy), tuning).unwrap();
             press(&db);
             let pause = db.pause_background().unwrap();

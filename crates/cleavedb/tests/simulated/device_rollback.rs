@@ -6,12 +6,11 @@ use std::time::Duration;
 use cleavedb::testing::{self, Tuning};
 use cleavedb::{Db, Iter, KeyspaceOptions, Rollback};
 
-use crate::device::{assert_numbers, device, little_room, numbers, options, press, slow_disk};
+use crate::device::{assert_numbers, device, little_room, numbers, options, press, seldom_flushed, slow_disk};
 use crate::support::{BACKENDS, in_world, open_with, value};
 
 /// Logs are copied in many pieces, each of which takes as long as the others.
-fn small_pieces() -> Tuning {
-    let mut tuning = little_room();
+fn small_pieces(mut tuning: Tuning) -> Tuning {
     (tuning.write_bytes, tuning.stats_interval) = (4096, Some(Duration::from_millis(50)));
     tuning
 }
@@ -55,7 +54,7 @@ fn a_rollback_yields_to_reads() {
     let takes = |reads: bool| {
         in_world(4, move || {
             let disk = slow_disk();
-            let db = open_with(&disk, options(&disk, Rollback::Eager), small_pieces()).unwrap();
+            let db = open_with(&disk, options(&disk, Rollback::Eager), small_pieces(little_room())).unwrap();
             press(&db);
             db.put("key", "value").unwrap();
             let (mut steps, mut number) = (0, 0);
@@ -88,7 +87,9 @@ fn a_rollback_never_makes_a_writer_wait() {
     for (seed, backend) in BACKENDS.into_iter().enumerate() {
         in_world(seed as u64, move || {
             let disk = slow_disk();
-            let db = open_with(&disk, options(&disk, Rollback::Eager).log_backend(backend), small_pieces()).unwrap();
+            let db =
+                open_with(&disk, options(&disk, Rollback::Eager).log_backend(backend), small_pieces(little_room()))
+                    .unwrap();
             press(&db);
             let waited = |db: &Db| db.stats().paced_time + db.stats().stall_time;
             let (mut during, mut longest, mut waited_before) = (0, Duration::ZERO, None);
@@ -136,9 +137,7 @@ fn iterators_see_the_same_records_before_during_and_after_a_rollback() {
     for (seed, separation_bytes) in [(1, usize::MAX), (2, 200), (3, usize::MAX), (4, 200)] {
         during += in_world(seed, move || {
             let disk = slow_disk();
-            let mut tuning = small_pieces();
-            tuning.separation_bytes = separation_bytes;
-            (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 128 << 10);
+            let tuning = small_pieces(seldom_flushed(separation_bytes));
             let db = open_with(&disk, options(&disk, Rollback::Eager), tuning).unwrap();
             let others = db.create_keyspace("others", KeyspaceOptions::new()).unwrap();
             let mut wanted = Content::new();
@@ -207,9 +206,7 @@ fn a_compaction_takes_what_is_inline_off_the_device_without_a_copy() {
     for (seed, separation_bytes) in [(1, usize::MAX), (2, 200)] {
         in_world(seed, move || {
             let disk = slow_disk();
-            let mut tuning = little_room();
-            tuning.separation_bytes = separation_bytes;
-            (tuning.index_table_bytes, tuning.flush_bytes) = (64 << 10, 128 << 10);
+            let tuning = seldom_flushed(separation_bytes);
             let db = open_with(&disk, options(&disk, Rollback::Lazy), tuning).unwrap();
             press(&db);
             let pause = db.pause_background().unwrap();

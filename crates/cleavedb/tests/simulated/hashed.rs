@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleavedb::testing::{self, SimDisk, Spread, Tuning, indexed_records, random};
-use cleavedb::{Db, Durability, Error, Keyspace, KeyspaceOptions, LogBackend, Snapshot, WriteBatch};
+use cleavedb::{Db, Durability, Error, Keyspace, LogBackend, Snapshot, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{
-    files_of_kind, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, with_each_log,
+    files_of_kind, hashed, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, with_each_log,
     without_saved_indexes,
 };
 
@@ -38,16 +38,6 @@ fn open_spread(disk: &SimDisk, backend: LogBackend, seed: u64) -> Db {
     let mut tuning = tuning();
     tuning.hash_spread = spread(seed);
     open_with(disk, options().log_backend(backend), tuning).unwrap()
-}
-
-fn hashed(db: &Db) -> Keyspace {
-    match db.open_keyspace("hashed") {
-        Ok(keyspace) => keyspace,
-        Err(_) => {
-            let chosen = KeyspaceOptions::hash().merge_operator("chain");
-            db.create_keyspace("hashed", chosen).unwrap()
-        }
-    }
 }
 
 fn problems(disk: &SimDisk) -> Vec<String> {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cleavedb::testing::{IndexedRecord, SimDisk, Tuning, indexed_records, random, sleep};
-use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, ValuePlacement};
+use cleavedb::{Db, Keyspace, LogBackend, ValuePlacement};
 
 use crate::deltas::options;
 use crate::support::{
-    files_of_kind, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, with_each_log,
+    files_of_kind, hashed, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, with_each_log,
 };
 
 const KEYS: usize = 300;
@@ -23,10 +23,6 @@ fn tuning() -> Tuning {
 
 fn open(disk: &SimDisk, backend: LogBackend, tuning: Tuning) -> Db {
     open_with(disk, options().log_backend(backend).separation(Some(192)), tuning).unwrap()
-}
-
-fn hashed(db: &Db) -> Keyspace {
-    db.open_keyspace("hashed").or_else(|_| db.create_keyspace("hashed", KeyspaceOptions::hash())).unwrap()
 }
 
 fn key(number: usize) -> String {

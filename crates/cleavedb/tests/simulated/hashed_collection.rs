@@ -2,19 +2,14 @@
 
 use std::sync::Arc;
 
+use cleavedb::Keyspace;
 use cleavedb::testing::{SimDisk, Tuning, random, spawn};
-use cleavedb::{Db, Keyspace, KeyspaceOptions};
 
 use crate::deltas::options;
-use crate::support::{in_world, open_with, value};
+use crate::support::{hashed, in_world, open_with, value};
 
 const KEYS: usize = 60;
 const WRITERS: usize = 3;
-
-fn hashed(db: &Db) -> Keyspace {
-    let create = |_| db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain"));
-    db.open_keyspace("hashed").or_else(create).unwrap()
-}
 
 fn key(writer: usize, number: usize) -> String {
     format!("{writer}-{number}")

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cleavedb::testing::{
     self, Canary, IndexedRecord, SimDisk, Spread, Storage, Tuning, indexed_records, random, spawn,
 };
-use cleavedb::{Db, Durability, Error, HashStats, Keyspace, KeyspaceOptions, LogBackend, Slice, WriteBatch};
+use cleavedb::{Db, Durability, Error, HashStats, Keyspace, LogBackend, Slice, WriteBatch};
 
 use crate::deltas::options;
 use crate::support::{
-    files_of_kind, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value, without_saved_indexes,
+    files_of_kind, hashed, in_world, log_numbers, lose_power, one_of_each_sync, open_with, taken, value,
+    without_saved_indexes,
 };
 
 /// Small logs and indexes that are saved often; keys share bits of their hashes, so that few of them split and join buckets.
@@ -30,11 +31,6 @@ fn open(disk: &SimDisk, backend: LogBackend, spread: Spread) -> Db {
     open_with(disk, options().log_backend(backend), tuning(spread)).unwrap()
 }
 
-fn hashed(db: &Db) -> Keyspace {
-    let create = |_| db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain"));
-    db.open_keyspace("hashed").or_else(create).unwrap()
-}
-
 fn draw(bound: usize) -> usize {
     random(bound as u64) as usize
 }
@@ -45,7 +41,10 @@ fn iteration_gives_each_key_once_while_writers_split_and_join_buckets() {
         in_world(seed, move || {
             const STABLE: usize = 150;
             let disk = SimDisk::new();
-            let db = open(&disk, LogBackend::Ring, spread);
+            let mut tuning = tuning(spread);
+            // An iteration stops several times in a bucket.
+            tuning.read_ahead_bytes = 2 << 10;
+            let db = open_with(&disk, options().log_backend(LogBackend::Ring), tuning).unwrap();
             let keyspace = hashed(&db);
             (0..STABLE).for_each(|number| keyspace.put(format!("stable{number}"), "old").unwrap());
             let is_done = Arc::new(AtomicBool::new(false));

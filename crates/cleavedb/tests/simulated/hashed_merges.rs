@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cleavedb::testing::{SimDisk, Tuning, indexed_records};
-use cleavedb::{Db, Error, Keyspace, KeyspaceOptions, Options, WriteBatch};
+use cleavedb::{Error, Keyspace, Options, WriteBatch};
 
 use crate::deltas::options;
 use crate::hashed_space::Failing;
-use crate::support::{in_world, open_with, value, with_each_log};
+use crate::support::{hashed, in_world, open_with, value, with_each_log};
 
 /// The operand that finds this many records of its key has them folded first.
 const CHAIN_MAX: usize = 32;
@@ -18,11 +18,6 @@ fn tuning() -> Tuning {
     let mut tuning = Tuning::tiny();
     (tuning.log_bytes, tuning.log_bytes_min, tuning.hash_slack_logs) = (64 << 10, 64 << 10, 0);
     tuning
-}
-
-fn hashed(db: &Db) -> Keyspace {
-    let create = |_| db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain"));
-    db.open_keyspace("hashed").or_else(create).unwrap()
 }
 
 /// How many records make the value of a key.

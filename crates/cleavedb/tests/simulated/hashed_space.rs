@@ -11,7 +11,7 @@ use cleavedb::testing::{self, SimDisk, Spread, Tuning, random, spawn};
 use cleavedb::{Db, Event, Keyspace, KeyspaceOptions, Listener, LogBackend, MergeOperator, Options, WriteBatch};
 
 use crate::deltas::options;
-use crate::support::{in_world, open_with, value, with_each_log};
+use crate::support::{hashed, in_world, open_with, value, with_each_log};
 
 const LOG_BYTES: u64 = 64 << 10;
 
@@ -24,11 +24,6 @@ fn tuning() -> Tuning {
     (tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (4 << 20, 512 << 10);
     tuning.close_flush_bytes = 1 << 20;
     tuning
-}
-
-fn hashed(db: &Db) -> Keyspace {
-    let new = || db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain")).unwrap();
-    db.open_keyspace("hashed").unwrap_or_else(|_| new())
 }
 
 /// Bytes of all logs.

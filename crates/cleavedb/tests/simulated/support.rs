@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cleavedb::testing::{self, Phase, SimDisk, SyncPoint, Tuning};
-use cleavedb::{Db, LogBackend, Options, Result};
+use cleavedb::{Db, Keyspace, KeyspaceOptions, LogBackend, Options, Result};
 
 /// Both log backends.
 pub const BACKENDS: [LogBackend; 2] = [LogBackend::Ring, LogBackend::Plain];
@@ -57,6 +57,12 @@ pub fn value(name: &str, len: usize) -> Vec<u8> {
     let mut value = name.repeat(len / name.len().max(1) + 1).into_bytes();
     value.truncate(len);
     value
+}
+
+/// The hash keyspace of a test, which merges with the operator "chain".
+pub fn hashed(db: &Db) -> Keyspace {
+    let create = |_| db.create_keyspace("hashed", KeyspaceOptions::hash().merge_operator("chain"));
+    db.open_keyspace("hashed").or_else(create).unwrap()
 }
 
 /// Images of a disk, taken while it is used.

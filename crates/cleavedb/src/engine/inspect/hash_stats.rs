@@ -63,7 +63,7 @@ pub struct HashStats {
     #[n(15)]
     #[cbor(default)]
     pub moves_refused: u64,
-    /// How often buckets of the indexes were split since the open.
+    /// How often buckets of the indexes that are there were split.
     #[n(16)]
     #[cbor(default)]
     pub bucket_splits: u64,

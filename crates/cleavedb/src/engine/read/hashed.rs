@@ -212,9 +212,6 @@ fn address_of(full: &[u8], place: Place) -> Address {
 /// A key and its value, or why it cannot be read.
 pub(crate) type Item = Result<(Slice, Slice)>;
 
-/// A scan reads values of this many bytes together, and at least one.
-const PIECE_BYTES: usize = 256 << 10;
-
 /// A scan of a hash keyspace at one sequence number, which it holds.
 pub(crate) struct HashScan {
     held: HeldSnapshot,
@@ -231,8 +228,8 @@ impl HashScan {
         HashScan { held, keyspace, keys: VecDeque::new(), next: Some(0) }
     }
 
-    /// Some more keys of the index with their values, which may be none; `None` at the end. Nothing is held of a bucket but
-    /// its keys while the caller looks at these.
+    /// Some more keys of the index with their values, which may be none; `None` at the end. Values are read together up to the
+    /// bytes that scans read ahead, and at least one; of the rest of a bucket the keys alone are held.
     pub fn next_items(&mut self) -> Result<Option<Vec<Item>>> {
         let Some(index) = &self.keyspace.hash else { return Ok(None) };
         let core = &self.held.core;
@@ -248,7 +245,7 @@ impl HashScan {
         while let Some(key) = self.keys.pop_front() {
             let Some(records) = index.find(&key, at) else { continue };
             let len: usize = records.places().map(|place| place.len as usize).sum();
-            if bytes > 0 && bytes + len > PIECE_BYTES {
+            if bytes > 0 && bytes + len > core.settings.tuning.read_ahead_bytes {
                 self.keys.push_front(key);
                 break;
             }

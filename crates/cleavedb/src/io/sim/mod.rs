@@ -246,3 +246,6 @@ impl fmt::Debug for SimDisk {
 #[cfg(test)]
 #[path = "sim_test.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "times_test.rs"]
+mod times_test;
