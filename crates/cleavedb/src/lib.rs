@@ -69,9 +69,8 @@ pub use engine::inspect::stats_page::LiveStats;
 pub use engine::inspect::tier_stats::{DirectoryStats, TierStats};
 pub use engine::memory::MemoryStats;
 pub use engine::read::sizes::KeyspaceStats;
-pub use format::buckets::DeltaPlacement;
 pub use format::compression::Compression;
-pub use format::edit::KeyspaceKind;
+pub use format::keyspace_record::{DeltaPlacement, KeyspaceKind};
 
 /// Checks a closed database: verifies every checksum, and that manifest, tables and logs agree. Changes nothing, and holds a
 /// lock that keeps writers from opening the database meanwhile. Reads every file once.

@@ -17,8 +17,8 @@ use crate::engine::keyspaces::{DEFAULT_ID, DEFAULT_NAME};
 use crate::engine::lifecycle;
 use crate::engine::tuning::settings::{WriteOptions, check_compression};
 use crate::engine::tuning::sizes::Tuning;
-use crate::format::buckets::DeltaPlacement;
-use crate::format::edit::{Edit, KeyspaceRecord};
+use crate::format::edit::Edit;
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceRecord};
 use crate::io::{MemoryStorage, OsStorage, Storage};
 
 /// Opens or creates a database on any storage, with the given sizes or those derived from the options.

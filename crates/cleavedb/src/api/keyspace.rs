@@ -12,8 +12,7 @@ use crate::engine::batch::Batch;
 use crate::engine::keyspaces::{KeyspaceState, unsupported};
 use crate::engine::read::sizes::KeyspaceStats;
 use crate::engine::tuning::settings::WriteOptions;
-use crate::format::buckets::DeltaPlacement;
-use crate::format::edit::{KeyspaceKind, Separation};
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceKind, Separation};
 
 /// Each thread keeps a batch buffer of at most this size for its next write.
 const BATCH_BYTES_KEPT: usize = 16 << 10;

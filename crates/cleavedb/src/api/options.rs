@@ -16,9 +16,8 @@ use crate::engine::tuning::settings::{
     BucketSplits, Bypass, Durability, LogBackend, Scheduling, Settings, check_compression, check_interval,
 };
 use crate::engine::tuning::sizes::Tuning;
-use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
-use crate::format::edit::{KeyspaceKind, Separation};
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceKind, Separation};
 use crate::io::{OsStorage, Storage};
 
 /// With fewer open tables, most reads would have to open a file.

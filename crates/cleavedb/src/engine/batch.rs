@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::key::prefix_end;
 use crate::base::{Error, KeyspaceId, Kind, Result, limits};
 use crate::engine::keyspaces::{KeyspaceState, unsupported};
-use crate::format::edit::KeyspaceKind;
+use crate::format::keyspace_record::KeyspaceKind;
 use crate::format::record::{self, Operation};
 use crate::hash::store::HashStore;
 

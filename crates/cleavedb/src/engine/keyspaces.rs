@@ -11,9 +11,8 @@ use crate::base::{Error, KeyspaceId, MergeOperator, OperatorSource, Result, Seqn
 use crate::engine::manifest::ManifestState;
 use crate::engine::scan_lengths::ScanLengths;
 use crate::engine::tuning::sizes::Tuning;
-use crate::format::buckets::DeltaPlacement;
 use crate::format::compression::Compression;
-use crate::format::edit::{KeyspaceKind, KeyspaceRecord, Separation};
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceKind, KeyspaceRecord, Separation};
 use crate::format::record::HEADER_BYTES;
 use crate::hash::index::Spread;
 use crate::hash::store::HashStore;

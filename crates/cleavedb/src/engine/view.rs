@@ -11,7 +11,7 @@ use crate::base::{FileId, Seqno, verify};
 use crate::deltas::directory::Directory;
 use crate::engine::buckets::Buckets;
 use crate::engine::layer::{Layer, in_order};
-use crate::format::edit::KeyspaceKind;
+use crate::format::keyspace_record::KeyspaceKind;
 use crate::front::index_table::IndexTable;
 use crate::front::log::LogFile;
 use crate::front::run::Run;

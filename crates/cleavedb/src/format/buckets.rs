@@ -16,30 +16,6 @@ use crate::base::{FileId, KeyspaceId, Seqno};
 /// In place of the number of a level, for a table that is a delta segment. Stored: do not renumber.
 pub const SEGMENT_LEVEL: u8 = 255;
 
-/// Where a flush writes the merge operands of a keyspace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DeltaPlacement {
-    /// Into the levels, with all other versions.
-    #[default]
-    Levels,
-    /// Into the buckets of the delta store (KDSep, ICDE 2024).
-    Buckets,
-}
-
-impl DeltaPlacement {
-    /// The stored form: do not renumber.
-    pub(super) fn to_stored(self) -> u64 {
-        match self {
-            DeltaPlacement::Levels => 1,
-            DeltaPlacement::Buckets => 2,
-        }
-    }
-
-    pub(super) fn from_stored(stored: u64) -> Option<DeltaPlacement> {
-        [DeltaPlacement::Levels, DeltaPlacement::Buckets].into_iter().find(|placement| placement.to_stored() == stored)
-    }
-}
-
 /// The part of a delta segment that belongs to one bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {

@@ -4,7 +4,8 @@
 //!
 //! Written by every job that adds or removes files; read when the manifest is opened.
 
-use super::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL, encode_extents, take_extents};
+use super::buckets::{Extent, SEGMENT_LEVEL, encode_extents, take_extents};
+use super::keyspace_record::{DeltaPlacement, KeyspaceRecord, Separation, take_keyspace, take_text};
 use super::meta::TableMeta;
 use super::references::References;
 use super::reorder_credit::ReorderCredit;
@@ -13,98 +14,6 @@ use super::watermarks::{Consumer, Watermarks};
 use crate::base::limits::FILE_ID_MAX;
 use crate::base::varint::{put, put_bytes, take, take_bytes};
 use crate::base::{DirId, FileId, FileKey, FileKind, KeyspaceId, Seqno};
-
-/// How a keyspace keeps its keys.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum KeyspaceKind {
-    /// In the order of their bytes, in the front and in tables.
-    #[default]
-    Ordered,
-    /// By the hash of their bytes, in an index in memory; for point access (REXIO).
-    Hash,
-}
-
-impl KeyspaceKind {
-    /// The stored form: do not renumber.
-    fn to_stored(self) -> u64 {
-        match self {
-            KeyspaceKind::Ordered => 1,
-            KeyspaceKind::Hash => 2,
-        }
-    }
-
-    fn from_stored(stored: u64) -> Option<KeyspaceKind> {
-        [KeyspaceKind::Ordered, KeyspaceKind::Hash].into_iter().find(|kind| kind.to_stored() == stored)
-    }
-}
-
-/// A keyspace as the manifest stores it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyspaceRecord {
-    /// Its number, never reused.
-    pub id: KeyspaceId,
-    /// How it keeps its keys.
-    pub kind: KeyspaceKind,
-    /// Its name.
-    pub name: String,
-    /// The name of its merge operator.
-    pub operator: Option<String>,
-    /// The stored number of its compression; `None` means that of the database.
-    pub compression: Option<u8>,
-    /// Values of at least this size are stored separately from their keys.
-    pub separation: Separation,
-    /// Where a flush writes merge operands. Not part of the stored record: [`Edit::keyspaces_placed`] has it.
-    pub deltas: DeltaPlacement,
-}
-
-/// From which size on the values of a keyspace are stored separately from their keys.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Separation {
-    /// The option of the database, as given at each open.
-    #[default]
-    Default,
-    /// Values of at least this many bytes.
-    From(u32),
-    /// Never.
-    Never,
-}
-
-impl Separation {
-    /// The choice of a user; `None` means never.
-    pub fn chosen(bytes: Option<u32>) -> Separation {
-        bytes.map_or(Separation::Never, Separation::From)
-    }
-
-    /// The size from which on values are separated, in bytes; `default` is that of the database.
-    pub fn bytes(self, default: usize) -> usize {
-        match self {
-            Separation::Default => default,
-            // Deletes have no value, so they are never separated.
-            Separation::From(bytes) => (bytes as usize).max(1),
-            Separation::Never => usize::MAX,
-        }
-    }
-
-    /// A size is stored plus 2, because 0 and 1 stand for the other variants.
-    fn encode(self, out: &mut Vec<u8>) {
-        put(
-            out,
-            match self {
-                Separation::Default => 0,
-                Separation::Never => 1,
-                Separation::From(bytes) => bytes as u64 + 2,
-            },
-        );
-    }
-
-    fn take(bytes: &mut &[u8]) -> Option<Separation> {
-        Some(match take(bytes)? {
-            0 => Separation::Default,
-            1 => Separation::Never,
-            stored => Separation::From(u32::try_from(stored - 2).ok()?),
-        })
-    }
-}
 
 /// One opening for writing: a number that grows, and a random one that tells copies of a database apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -196,8 +105,7 @@ pub struct Edit {
     pub released: References,
     /// How far consumers of the log's records have got, as far as it has changed.
     pub watermarks: Watermarks,
-    /// Sequence numbers up to here were given out.
-    /// Highest sequence number assigned so far.
+    /// The highest sequence number that was given out.
     pub last_seqno: Option<Seqno>,
     /// New files get this number or a higher one.
     pub next_file: Option<FileId>,
@@ -276,7 +184,7 @@ impl Edit {
     fn encode_keyspaces(&self, out: &mut Vec<u8>) {
         for keyspace in &self.keyspaces_added {
             put(out, tag::KEYSPACE_ADDED);
-            encode_keyspace(out, keyspace);
+            keyspace.encode(out);
         }
         for (keyspace, separation) in &self.keyspaces_separated {
             put_all(out, [tag::KEYSPACE_SEPARATED, keyspace.0 as u64]);
@@ -402,7 +310,7 @@ impl Edit {
 
     fn decode_field(&mut self, tag: u64, bytes: &mut &[u8]) -> Option<()> {
         match tag {
-            tag::KEYSPACE_ADDED => self.keyspaces_added.push(decode_keyspace(bytes)?),
+            tag::KEYSPACE_ADDED => self.keyspaces_added.push(KeyspaceRecord::take(bytes)?),
             tag::KEYSPACE_DROPPED => self.keyspaces_dropped.push((take_keyspace(bytes)?, Seqno(take(bytes)?))),
             tag::KEYSPACE_FORGOTTEN => self.keyspaces_forgotten.push(take_keyspace(bytes)?),
             tag::DIR_ADDED => {
@@ -497,47 +405,10 @@ fn take_dir(bytes: &mut &[u8]) -> Option<DirId> {
     take(bytes).map(DirId).filter(|dir| *dir >= DirId::HOME)
 }
 
-fn take_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceId> {
-    u32::try_from(take(bytes)?).ok().map(KeyspaceId)
-}
-
-fn encode_keyspace(out: &mut Vec<u8>, keyspace: &KeyspaceRecord) {
-    put(out, keyspace.id.0 as u64);
-    put(out, keyspace.kind.to_stored());
-    put_bytes(out, keyspace.name.as_bytes());
-    put(out, keyspace.operator.is_some() as u64);
-    if let Some(operator) = &keyspace.operator {
-        put_bytes(out, operator.as_bytes());
-    }
-    // Stored plus 1, because 0 means "as the database".
-    put(out, keyspace.compression.map_or(0, |compression| compression as u64 + 1));
-    keyspace.separation.encode(out);
-}
-
-fn decode_keyspace(bytes: &mut &[u8]) -> Option<KeyspaceRecord> {
-    let id = take_keyspace(bytes)?;
-    let kind = KeyspaceKind::from_stored(take(bytes)?)?;
-    let name = take_text(bytes)?;
-    let operator = match take(bytes)? {
-        0 => None,
-        1 => Some(take_text(bytes)?),
-        _ => return None,
-    };
-    let compression = match take(bytes)? {
-        0 => None,
-        stored => Some(u8::try_from(stored - 1).ok()?),
-    };
-    let separation = Separation::take(bytes)?;
-    Some(KeyspaceRecord { id, kind, name, operator, compression, separation, deltas: DeltaPlacement::Levels })
-}
-
-fn take_text(bytes: &mut &[u8]) -> Option<String> {
-    String::from_utf8(take_bytes(bytes)?.to_vec()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::keyspace_record::KeyspaceKind;
     use crate::format::references::FileReferences;
 
     fn edit() -> Edit {

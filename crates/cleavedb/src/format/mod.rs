@@ -22,6 +22,7 @@ pub mod reorder_credit;
 pub mod values;
 pub mod watermarks;
 pub mod buckets;
+pub mod keyspace_record;
 pub mod edit;
 pub mod value_state;
 pub mod stats_page;

@@ -15,8 +15,9 @@ use crate::deltas::policy::Filling;
 use crate::engine::core::Core;
 use crate::engine::jobs::write_through::FlushThrough;
 use crate::engine::tuning::sizes::{SEGMENT_PAGE_BYTES, SEGMENT_WRITE_BYTES};
-use crate::format::buckets::{DeltaPlacement, Extent, SEGMENT_LEVEL};
+use crate::format::buckets::{Extent, SEGMENT_LEVEL};
 use crate::format::edit::Edit;
+use crate::format::keyspace_record::DeltaPlacement;
 use crate::levels::builder::{TableBuilder, TableOptions};
 use crate::levels::table::Table;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::base::{KeyspaceId, Seqno};
-use crate::format::edit::{KeyspaceKind, KeyspaceRecord, Separation};
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceKind, KeyspaceRecord, Separation};
 use crate::io::{Faults, SimDisk};
 
 fn dir() -> PathBuf {
@@ -119,7 +119,7 @@ fn a_full_disk_leaves_the_manifest_as_it_was() {
             operator: None,
             compression: None,
             separation: Separation::Default,
-            deltas: crate::format::buckets::DeltaPlacement::Levels,
+            deltas: DeltaPlacement::Levels,
         });
         let edit = Edit { keyspaces_added: records.collect(), last_seqno: Some(Seqno(9)), ..Edit::default() };
         let full = manifest.commit(&edit, &|| Ok(FileId(200)));
@@ -151,7 +151,7 @@ fn a_manifest_with_a_limit_is_written_anew_in_time_and_keeps_to_it_with_the_file
             operator: None,
             compression: None,
             separation: Separation::Default,
-            deltas: crate::format::buckets::DeltaPlacement::Levels,
+            deltas: DeltaPlacement::Levels,
         };
         // The state stays small.
         let dropped = if id > 20 { vec![(KeyspaceId(id - 20), Seqno(id.into()))] } else { Vec::new() };

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::{DirId, FileId, FileKey, FileKind, KeyspaceId, Seqno, verify};
-use crate::format::buckets::{Buckets, DeltaPlacement, SEGMENT_LEVEL, buckets_after, keyspace_of};
-use crate::format::edit::{Directory, Edit, KeyspaceRecord, Openings};
+use crate::format::buckets::{Buckets, SEGMENT_LEVEL, buckets_after, keyspace_of};
 #[cfg(test)]
-use crate::format::edit::{KeyspaceKind, Opening, Separation};
+use crate::format::edit::Opening;
+use crate::format::edit::{Directory, Edit, Openings};
+use crate::format::keyspace_record::{DeltaPlacement, KeyspaceRecord};
+#[cfg(test)]
+use crate::format::keyspace_record::{KeyspaceKind, Separation};
 use crate::format::meta::TableMeta;
 use crate::format::value_state::ValueState;
 use crate::format::values::ValuePlace;

@@ -12,7 +12,7 @@ use crate::engine::crowded_front::Relief;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::layer::collect_versions;
 use crate::engine::view::View;
-use crate::format::buckets::DeltaPlacement;
+use crate::format::keyspace_record::DeltaPlacement;
 use crate::levels::point_reads::OneKey;
 use crate::values::files::Located;
 

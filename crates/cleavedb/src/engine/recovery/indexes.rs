@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::{Error, FileId, KeyspaceId, Result};
 use crate::engine::manifest::ManifestState;
 use crate::engine::manifest::files::Dirs;
-use crate::format::edit::KeyspaceKind;
 use crate::format::file_header::FILE_HEADER_BYTES;
 use crate::format::index_file::{
     BLOCK_HEADER_BYTES, Block, FORMAT, SavedKey, SavedPlace, content_len, decode_block, take_key, take_place,
 };
+use crate::format::keyspace_record::KeyspaceKind;
 use crate::format::record::HEADER_BYTES;
 use crate::hash::bulk::Bulk;
 use crate::hash::index::Spread;

@@ -3,8 +3,8 @@
 use crate::base::Result;
 use crate::engine::core::Core;
 use crate::engine::keyspaces::KeyspaceState;
-use crate::format::buckets::DeltaPlacement;
-use crate::format::edit::{Edit, Separation};
+use crate::format::edit::Edit;
+use crate::format::keyspace_record::{DeltaPlacement, Separation};
 
 impl Core {
     /// Changes the size from which values of a keyspace are separated.

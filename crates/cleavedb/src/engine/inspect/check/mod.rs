@@ -26,7 +26,7 @@ use crate::engine::recovery::ownership::{FileClaim, claim_of};
 use crate::engine::recovery::replay::{read_ring, recover};
 use crate::engine::tuning::sizes::Tuning;
 use crate::format::buckets::SEGMENT_LEVEL;
-use crate::format::edit::KeyspaceKind;
+use crate::format::keyspace_record::KeyspaceKind;
 use crate::format::meta::TableMeta;
 use crate::format::references::References;
 use crate::front::log_check::{LogPlace, check_log};
