@@ -337,9 +337,9 @@ impl Metric {
             Metric::Cpu => seconds().map(|spread| spread.mean),
             Metric::CpuBand => seconds().map(|spread| spread.p90 - spread.p10),
             Metric::Efficiency => {
-                let percent = seconds().filter(|spread| spread.mean > 0.0)?.mean * 100.0;
-                let per_operation = outcome.user_bytes_written as f64 / outcome.operations.max(1) as f64;
-                Some(outcome.ops_per_s * per_operation / 1e6 / percent)
+                // Bytes a microsecond are MB a second; the rate is on both sides of the quotient.
+                let (bytes, us) = (outcome.user_bytes_written as f64, outcome.cpu_us_per_operation());
+                (us > 0.0).then(|| bytes / outcome.operations.max(1) as f64 / us / 100.0)
             }
             Metric::Disk => outcome.disk_utilisation.map(|spread| spread.mean * 100.0),
             Metric::Device(directory) => busy_percent(&outcome.devices, directory),
