@@ -71,19 +71,42 @@ pub fn run(args: &Run, out: &mut dyn Write) -> Result<Vec<Outcome>> {
 /// # Errors
 /// If a run fails.
 pub fn measure(args: &Run) -> Result<Vec<Outcome>> {
+    measure_unless(args, &mut |_, failure| Err(failure))
+}
+
+/// The same, but `failed` decides about each run that fails, given its engine: with an error all ends, else the rest goes on without
+/// that run.
+///
+/// # Errors
+/// Those of `failed`, and if a run cannot be prepared.
+pub fn measure_unless(args: &Run, failed: &mut dyn FnMut(&str, Failure) -> Result<()>) -> Result<Vec<Outcome>> {
     scratch::handle_interruption()?;
     scratch::prepare(&args.places)?;
     let places = bounded(&args.places, args.shape.memory, &args.engine)?;
     let args = &Run { places, ..args.clone() };
     let mut outcomes = Vec::new();
     for name in &args.workload {
-        let peak = args.rate_of.as_ref().map(|share| measure_peak(args, name, share)).transpose()?;
+        let peak = match args.rate_of.as_ref().map(|share| (share, measure_peak(args, name, share))) {
+            Some((share, Err(failure))) => {
+                // Without it there is no rate for the others.
+                failed(&share.engine, failure)?;
+                continue;
+            }
+            Some((_, Ok(peak))) => Some(peak),
+            None => None,
+        };
         let args = &paced(args, peak.as_ref());
         // For each phase and each engine, the outcomes of all repeats.
         let mut phases: Vec<Vec<Vec<Outcome>>> = Vec::new();
         for _ in 0..args.repeat {
             for (number, engine) in args.engine.iter().enumerate() {
-                let run = run_in_process(args, engine, name)?;
+                let run = match run_in_process(args, engine, name) {
+                    Ok(run) => run,
+                    Err(failure) => {
+                        failed(engine, failure)?;
+                        continue;
+                    }
+                };
                 phases.resize_with(run.len(), || vec![Vec::new(); args.engine.len()]);
                 phases.iter_mut().zip(run).for_each(|(repeats, outcome)| repeats[number].push(outcome));
             }

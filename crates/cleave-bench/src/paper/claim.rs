@@ -121,7 +121,7 @@ impl Claim {
             (None, Some(name)) if engines::find(name).is_err() => {
                 Some(format!("needs --features {}", engines::feature(name).unwrap_or(name)))
             }
-            (None, Some(name)) => Some(format!("needs --engine with {name}")),
+            (None, Some(name)) => Some(format!("needs a run of {name}: --engine, or the notes have its failure")),
             (None, None) if of_device.is_some() => of_device.map(str::to_owned),
             (None, None) => Some("needs a longer run: a larger --scale".to_owned()),
         };

@@ -94,22 +94,30 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     }
 
     let mut measured: Vec<(Spec, Vec<Outcome>)> = Vec::new();
-    let results_of = |measured: &[(Spec, Vec<Outcome>)]| paper.results(args, &engines, &notes, measured);
-    let mut results = results_of(&measured);
+    let mut results = paper.results(args, &engines, &notes, &measured);
     write(args.json.as_deref(), &results)?;
     for spec in specs {
         let run = paper.arguments(&spec, args, places, &engines);
         run.shape.check()?;
-        let mut outcomes = suite::measure(&run)?;
+        let mut outcomes = suite::measure_unless(&run, &mut |engine, failure| go_on(&mut notes, engine, failure))?;
         if let Some(variant) = spec.variant {
             outcomes.iter_mut().for_each(|outcome| outcome.settings[VARIANT] = json!(variant.name));
         }
         measured.push((spec, outcomes));
         // Earlier results are kept if a later run fails.
-        results = results_of(&measured);
+        results = paper.results(args, &engines, &notes, &measured);
         write(args.json.as_deref(), &results)?;
     }
     print(paper, &results, out).map_err(Failure::because("cannot write the table"))
+}
+
+/// Notes that a run of another engine failed: the claims that need it are not measured. A run of ours that fails ends all.
+fn go_on(notes: &mut Vec<String>, engine: &str, failure: Failure) -> Result<()> {
+    if engine.starts_with(OURS) {
+        return Err(failure);
+    }
+    notes.push(format!("left out: {failure}"));
+    Ok(())
 }
 
 impl Paper {
@@ -308,6 +316,17 @@ mod tests {
                 assert!(experiment.claimed.is_none_or(|(low, high)| 0.0 < low && low <= high), "{}", experiment.name);
             }
         }
+    }
+
+    #[test]
+    fn a_rival_whose_run_fails_is_left_out_and_ours_is_not() {
+        let mut notes = Vec::new();
+        let failure = || Failure::new("the run failed");
+        assert!(go_on(&mut notes, "rocksdb", failure()).is_ok());
+        assert!(
+            go_on(&mut notes, "cleave", failure()).is_err() && go_on(&mut notes, "cleave-inline", failure()).is_err()
+        );
+        assert_eq!(notes, ["left out: the run failed"]);
     }
 
     #[test]

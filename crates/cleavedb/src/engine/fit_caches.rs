@@ -108,6 +108,14 @@ impl Core {
         (caches as usize).saturating_sub(self.settings.tuning.cache_bytes_min)
     }
 
+    /// Takes memory from the caches, until it is dropped; they grow again at the next review after that.
+    pub fn borrow_from_caches(&self, bytes: usize) -> Counted {
+        let lent = self.memory.staging.hold(bytes);
+        self.fit_cache();
+        self.release_memory();
+        lent
+    }
+
     /// Memory of table readers, keyspaces, and the lists of files and buckets.
     fn lists_bytes(&self, view: &View) -> usize {
         let keyspaces = self.keyspaces.bytes();

@@ -69,6 +69,11 @@ impl RecordNotes {
         self.is_complete = false;
     }
 
+    /// True if there was no record to note.
+    pub fn is_empty(&self) -> bool {
+        self.is_complete && self.files.is_empty()
+    }
+
     /// True if every record was noted.
     pub fn is_complete(&self) -> bool {
         self.is_complete

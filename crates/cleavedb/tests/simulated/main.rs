@@ -54,6 +54,7 @@ mod values;
 mod surveys;
 mod ranges;
 mod scanned;
+mod flush_windows;
 mod scheduling;
 mod compressed;
 mod fetches;

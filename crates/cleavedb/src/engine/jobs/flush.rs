@@ -21,7 +21,7 @@ use crate::engine::jobs::delta_segment::{
 use crate::engine::jobs::front_exit::{FrontExit, logs_leave};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Look, Offer, Plan};
 use crate::engine::jobs::outcome::Outcome;
-use crate::engine::jobs::route::Routed;
+use crate::engine::jobs::route::{Routed, WindowRoom};
 use crate::engine::jobs::write_tables::{Hl0Place, discard_rejected};
 use crate::engine::pacer::Watched;
 use crate::engine::shortages::Need;
@@ -31,6 +31,7 @@ use crate::engine::write::pacing::unflushed_log_bytes;
 use crate::format::buckets::SEGMENT_LEVEL;
 use crate::format::edit::Edit;
 use crate::front::run::Run;
+use crate::io::Access;
 use crate::levels::point_reads::newest_in;
 use crate::levels::reference_cursor::ReferenceCursor;
 use crate::levels::table::Table;
@@ -262,6 +263,15 @@ fn view_change<'a>(
 }
 
 impl Core {
+    /// Memory for the values that a flush of these runs fetches. It is worth that of caches if each of its reads goes to the device.
+    fn window_room(&self, view: &View, runs: &[Arc<Run>]) -> WindowRoom {
+        let carries = |run: &&Arc<Run>| run.weight() > run.bytes() as u64;
+        let needed = |run: &Arc<Run>| WindowRoom::bytes_of(run.entries(), run.weight());
+        let needed = runs.iter().filter(carries).map(needed).sum();
+        let is_direct = view.logs.values().any(|log| self.readers.access_in(log.key().dir) == Access::Direct);
+        WindowRoom::new(self, needed, is_direct)
+    }
+
     /// Writes the tables and the segment of operands, and notes the records that they reference.
     fn write_runs(
         &self,
@@ -288,7 +298,7 @@ impl Core {
         let mut cursor = Merging::new(runs.iter().rev().map(|run| run.cursor()).collect());
         cursor.seek_first()?;
         let source = Retention::new(cursor, horizon).with_ranges(&ranges);
-        let routed = Routed::new(self, view, source, self.keyspaces.separations());
+        let routed = Routed::new(self, view, source, self.keyspaces.separations(), self.window_room(view, runs));
         let entries: u64 = runs.iter().map(|run| run.entries()).sum();
         let mut noted = Noted {
             source: BucketRoute::new(self, Watched::new(routed, Some(&self.pacer.flush)), &view.directory),
@@ -305,9 +315,12 @@ impl Core {
         let Noted { source, born, sample, .. } = noted;
         let finished = source.finish();
         let operands = finished.inspect_err(|_| tables.iter().for_each(|table| table.mark_obsolete()))?;
+        // Where nothing is separated, nothing separated is hidden, and the look-ups would wait for the device for nothing.
+        let hides = !born.is_empty() || !view.values.files.is_empty();
+        let sample = if hides { sample } else { Vec::new() };
         let found = sample.iter().filter(is_there).count() as u64;
         self.work.space.note_sample(found, sample.len() as u64);
-        for table in &tables {
+        for table in tables.iter().filter(|_| hides) {
             // A delta covers nothing.
             let bases = table.meta().entries.saturating_sub(table.meta().deltas);
             table.note_covering(bases * found / (sample.len() as u64).max(1));

@@ -1,5 +1,7 @@
 //! Routing of versions that leave the front: written to the table unchanged, or with the value, which is fetched from
-//! the log. Values are fetched for a window of versions at a time, in log order, with one read for adjacent records.
+//! the log. Values are fetched for a window of versions at a time, in log order, with one read for adjacent records. Keys of a
+//! window are all over the logs, so each window reads about all of them; where that goes to the device, the caches give
+//! memory for a larger one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,8 +25,12 @@ const READ_PART: usize = 16;
 /// ...within these bounds.
 const READ_BYTES_MIN: u64 = 64 << 10;
 const READ_BYTES_MAX: u64 = 1 << 20;
+/// A buffer for reads may be larger than requested: what a window takes, and what it may be filled with.
+const BUFFER_PARTS: (usize, usize) = (4, 3);
 /// Memory of a version in a window, excluding its key and value.
 const ENTRY_OVERHEAD_BYTES: usize = std::mem::size_of::<RoutedVersion>() + 32;
+/// What a record has beside its value: its header, and a key that may be packed in the run.
+const RECORD_OVERHEAD_BYTES: usize = 64;
 
 /// The route of a version that leaves the front.
 enum Route {
@@ -64,6 +70,39 @@ pub(crate) fn stays(
     keyspace.map(for_good).is_some_and(|apart| apart.stays(kind, address.value_len as usize))
 }
 
+/// Memory for the versions of a window.
+pub(crate) struct WindowRoom {
+    /// A window is full at this size.
+    bytes: usize,
+    /// What the caches gave for it.
+    _lent: Option<Counted>,
+}
+
+impl WindowRoom {
+    /// For versions that take `needed` bytes together: in one window, or in as few of the same size as the caches have memory for.
+    /// Without `borrows`, what is set apart for it in the memory of jobs.
+    pub fn new(core: &Core, needed: usize, borrows: bool) -> WindowRoom {
+        let own = core.settings.tuning.fetch_bytes;
+        let spare = if borrows { core.spare_of_caches() / BUFFER_PARTS.0 * BUFFER_PARTS.1 } else { 0 };
+        let bytes = window_bytes(needed, own, spare);
+        let lent = (bytes > own).then(|| core.borrow_from_caches((bytes - own) / BUFFER_PARTS.1 * BUFFER_PARTS.0));
+        WindowRoom { bytes, _lent: lent }
+    }
+
+    /// About what versions take in a window that take `weight` bytes in runs and of values: rather more, since a few that are left
+    /// for another window would be read with all that is between them.
+    pub fn bytes_of(versions: u64, weight: u64) -> usize {
+        let keys_and_values = weight as usize / 16 * 17;
+        keys_and_values + versions as usize * (ENTRY_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES)
+    }
+}
+
+/// The size of windows for `needed` bytes, with `own` bytes of memory and up to `spare` more.
+fn window_bytes(needed: usize, own: usize, spare: usize) -> usize {
+    let windows = needed.div_ceil((own + spare).max(1)).max(1);
+    needed.div_ceil(windows).max(own)
+}
+
 struct RoutedVersion {
     key: Vec<u8>,
     stamp: Stamp,
@@ -85,6 +124,7 @@ pub(crate) struct Routed<'a, S, F> {
     source: S,
     /// The separation threshold of a keyspace.
     separation: F,
+    room: WindowRoom,
     window: VecDeque<RoutedVersion>,
     /// The current version if it comes from a window, not straight from the source.
     fetched: Option<(Vec<u8>, Stamp, Slice)>,
@@ -94,9 +134,9 @@ pub(crate) struct Routed<'a, S, F> {
 
 impl<'a, S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'a, S, F> {
     /// The versions of `source`, whose addresses lead to logs of `view`.
-    pub fn new(core: &'a Core, view: &'a View, source: S, separation: F) -> Routed<'a, S, F> {
+    pub fn new(core: &'a Core, view: &'a View, source: S, separation: F, room: WindowRoom) -> Routed<'a, S, F> {
         let counted = core.memory.jobs.hold(0);
-        Routed { core, view, source, separation, window: VecDeque::new(), fetched: None, counted }
+        Routed { core, view, source, separation, room, window: VecDeque::new(), fetched: None, counted }
     }
 }
 
@@ -137,7 +177,6 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
     /// Fills the window, starting with the source's current version, which has an address.
     fn fill(&mut self) -> Result<(), S::Error> {
         let (mut inline_bytes, mut fetch_bytes) = (0, 0);
-        let fetch_bytes_max = self.core.settings.tuning.fetch_bytes;
         loop {
             let (key, stamp, payload) = self.source.current();
             let route = match route(self.core, &mut self.separation, key, stamp, payload)? {
@@ -150,7 +189,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             }
             inline_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
             self.window.push_back(RoutedVersion { key: key.to_vec(), stamp, route });
-            if inline_bytes + fetch_bytes >= fetch_bytes_max || !self.source.advance()? {
+            if inline_bytes + fetch_bytes >= self.room.bytes || !self.source.advance()? {
                 break;
             }
         }
@@ -172,7 +211,7 @@ impl<S: VersionSource, F: FnMut(KeyspaceId) -> usize> Routed<'_, S, F> {
             if is_written { &mut in_files } else { &mut in_ring }.push(WantedRecord { log, address, index });
         }
         in_files.sort_unstable_by_key(WantedRecord::place);
-        let part = (self.core.settings.tuning.fetch_bytes / READ_PART) as u64;
+        let part = (self.room.bytes / READ_PART) as u64;
         let read_bytes_max = part.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
         for read in coalesce(&in_files, Coalescing { gap_bytes: GAP_BYTES, read_bytes_max }, WantedRecord::place) {
             self.fetch_coalesced(&read)?;
@@ -225,5 +264,21 @@ impl WantedRecord<'_> {
     fn place(&self) -> ReadRange {
         let Address { file, offset, len, .. } = self.address;
         ReadRange { file, start: offset, end: offset.saturating_add(len.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_as_few_and_as_equal_as_memory_allows() {
+        // All in one, with no more memory than that needs.
+        assert_eq!(window_bytes(30, 10, 100), 30);
+        assert_eq!([window_bytes(10, 10, 100), window_bytes(3, 10, 100), window_bytes(0, 10, 0)], [10; 3]);
+        // Two of 35 rather than one of 60 and one of 10.
+        assert_eq!(window_bytes(70, 10, 50), 35);
+        assert_eq!(window_bytes(70, 10, 0), 10);
+        assert_eq!(window_bytes(25, 10, 0), 10);
     }
 }

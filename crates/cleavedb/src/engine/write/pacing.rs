@@ -264,6 +264,8 @@ impl Core {
     fn hl0_stage(&self, view: &View, drain: f64) -> Stage {
         let tables = view.version.levels()[0].tables().len();
         let bytes = view.version.levels()[0].bytes().max(1);
+        let running = self.pacer.hl0.is_running().then(|| self.pacer.hl0.left());
+        let left = left_in_hl0(running, tables >= self.scheduler.setting().hl0_trigger, bytes);
         let done = self.pacer.hl0.current().min(bytes) as f64 / bytes as f64;
         let stop = self.settings.tuning.hl0_stop_tables;
         let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
@@ -277,7 +279,7 @@ impl Core {
             fill: tables as f64 * (1.0 - done) / stop as f64,
             drain: drain * shrunk,
             room: room * grown,
-            left: self.pacer.hl0.left() as f64 * shrunk,
+            left: left as f64 * shrunk,
             is_full: tables >= stop,
         }
     }
@@ -316,6 +318,13 @@ impl Core {
         let fill = SLOW_FROM + (bytes as f64 / budget as f64 - FAST_SLOW_FROM) * FAST_STEEPNESS;
         Stage { fill: fill.max(0.0), drain, room: f64::INFINITY, left: 0.0, is_full: false }
     }
+}
+
+/// The bytes that a compaction of HL0, which has `bytes`, must drain before writers find room: what is left of the `running` one.
+/// One that is due and waits for a thread has all before it. Otherwise writers would fill HL0 while it waits, and have no room at
+/// all when it begins (decision record 063).
+fn left_in_hl0(running: Option<u64>, is_due: bool, bytes: u64) -> u64 {
+    running.unwrap_or(if is_due { bytes } else { 0 })
 }
 
 /// The bytes that may still be written before HL0 is full, if it has room for `places` more tables. Unflushed bytes are

@@ -248,11 +248,7 @@ fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Cou
     if taken == 0 {
         return (own, None);
     }
-    let lent = core.memory.staging.hold(taken);
-    // Shrinks the caches. They grow again when the job has ended.
-    core.fit_cache();
-    core.release_memory();
-    (own + more, Some(lent))
+    (own + more, Some(core.borrow_from_caches(taken)))
 }
 
 /// Records larger than this are not kept when their keys are read: not all of such a record is read then.
