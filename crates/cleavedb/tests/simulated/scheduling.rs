@@ -128,7 +128,12 @@ fn decisions_with_devices(slow: Duration) -> Vec<DecisionStats> {
             disk.set_latency(Path::new("/db"), Duration::from_micros(2));
             disk.set_latency(Path::new("/slow"), slow);
             disk.set_device_usage(true);
-            let db = open_with(&disk, options(), inline()).unwrap();
+            let mut tuning = inline();
+            if slow.is_zero() {
+                // More runs to merge, or there is no queue.
+                (tuning.index_table_bytes, tuning.hl0_stop_tables) = (512, 200);
+            }
+            let db = open_with(&disk, options(), tuning).unwrap();
             write(&db, 10);
             let decisions = db.stats().scheduling.decisions;
             db.close().unwrap();
