@@ -1,7 +1,5 @@
 //! Helpers of the tests: running the program and reading its results.
 
-#![allow(dead_code)] // No test file needs all of it.
-
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -1,10 +1,6 @@
 //! How load arrives: bursts with pauses between them, batches of writes, and short keys, on every engine of the build.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
-use common::{engines, number, refuse, run, succeed};
+use crate::common::{engines, number, refuse, run, succeed};
 
 #[test]
 fn bursts_follow_their_schedule_in_each_phase() {

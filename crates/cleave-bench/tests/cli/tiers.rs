@@ -1,14 +1,10 @@
 //! `cleave-bench tiers` as a user runs it, at a tiny size: the tables of each set, and the JSON.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
 use std::fs;
 
 use serde_json::Value;
 
-use common::{bench, engines, refuse, succeed};
+use crate::common::{bench, engines, refuse, succeed};
 
 /// Runs `tiers` on plain directories; returns its output and its JSON.
 fn tiers(arguments: &[&str]) -> (String, Vec<Value>) {

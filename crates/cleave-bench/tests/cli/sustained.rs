@@ -1,12 +1,8 @@
 //! Runs of several phases on one open store, on every engine of the build at a tiny size.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
 use serde_json::Value;
 
-use common::{engines, number, refuse, run, succeed};
+use crate::common::{engines, number, refuse, run, succeed};
 
 const RECORDS: u64 = 300;
 

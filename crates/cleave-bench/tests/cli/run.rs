@@ -1,14 +1,10 @@
 //! The program as a user runs it: every workload on every engine of the build at a tiny size, and invalid options.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use common::{engines, number, refuse, run, succeed};
+use crate::common::{engines, number, refuse, run, succeed};
 
 const RECORDS: u64 = 400;
 

@@ -1,14 +1,10 @@
 //! Records and operations from files: the cities, a user's records, a trace.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
 use std::fs;
 
 use serde_json::Value;
 
-use common::{engines, number, refuse, run};
+use crate::common::{engines, number, refuse, run};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trace.csv");
 

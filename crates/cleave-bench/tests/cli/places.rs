@@ -1,9 +1,5 @@
 //! The directories of stores: tiers, direct I/O, the counters of bytes, and that nothing is left behind however a run ends.
 
-#![allow(clippy::unwrap_used)] // A failed step is a failed test.
-
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{bench, every_engine, number, run};
+use crate::common::{bench, every_engine, number, run};
 
 /// Starts a run that continues long after its store is loaded.
 fn start(arguments: &[&str]) -> Child {
