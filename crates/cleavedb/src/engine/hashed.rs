@@ -23,7 +23,7 @@ pub(crate) struct HashState {
     pub saved: Mutex<Option<FileGuard>>,
     /// How often they were saved.
     pub saves: AtomicU64,
-    /// Bytes of the files that were written for it.
+    /// Bytes that were written for it, also by a save that has not ended, or failed.
     pub saved_bytes: AtomicU64,
     /// Indexes keep what only snapshots see.
     pub has_undo: AtomicBool,

@@ -51,7 +51,7 @@ pub struct HashStats {
     /// Bytes of records since then, which an open would read; or an estimate of it after an open.
     #[n(12)]
     pub unsaved_bytes: u64,
-    /// Bytes of the files in which the indexes were saved.
+    /// Bytes that were written to save the indexes, also by a save that has not ended, or failed.
     #[n(13)]
     pub saved_bytes: u64,
     /// Deletes among the records that were written again.

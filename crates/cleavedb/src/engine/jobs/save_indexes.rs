@@ -5,7 +5,7 @@
 //! Due once as much was written to hash keyspaces as would take long to read; a close does the same.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::limits::BLOCK_IO_BYTES;
@@ -135,7 +135,6 @@ impl Core {
         let written = self.write_indexes(key);
         let bytes = written.inspect_err(|_| guard.mark_obsolete())?;
         self.background_io.note(bytes);
-        self.hash.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
         let syncs_first = self.settings.tuning.canary != Some(Canary::IndexSavedBeforeSync);
         let until = if syncs_first { self.published.seqno() } else { Seqno::ZERO };
         let edit = Edit { files_added: vec![key], indexes_saved: Some((key.id, from_log)), ..Edit::default() };
@@ -150,6 +149,8 @@ impl Core {
             appender: Appender::new(0),
             block: BlockWriter::default(),
             keys: 0,
+            saved_bytes: &self.hash.saved_bytes,
+            counted: 0,
         };
         writer.appender.pending.extend_from_slice(&FORMAT.encode(key.id));
         for keyspace in self.keyspaces.hashed() {
@@ -171,7 +172,7 @@ impl Core {
         keyspace: &Arc<KeyspaceState>,
         index: &HashStore,
         from: u64,
-        writer: &mut IndexWriter,
+        writer: &mut IndexWriter<'_>,
     ) -> Result<Option<u64>> {
         let mut chained = Vec::new();
         // Nobody publishes meanwhile, so that chains fit their newest operands.
@@ -193,21 +194,34 @@ impl Core {
 }
 
 /// Writes entries in blocks.
-struct IndexWriter {
+struct IndexWriter<'a> {
     buffer: WriteBuffer,
     appender: Appender,
     block: BlockWriter,
     keys: u64,
+    /// Counts bytes as they are written: a save takes long enough to be looked at while it runs.
+    saved_bytes: &'a AtomicU64,
+    /// Those of this file that were counted.
+    counted: u64,
 }
 
-impl IndexWriter {
+impl IndexWriter<'_> {
     fn add(&mut self, keyspace: &KeyspaceState, key: &[u8], places: impl ExactSizeIterator<Item = Place>) {
         self.keys += 1;
         self.block.add(keyspace.record.id, key, places.map(saved), &mut self.appender.pending);
     }
 
     fn write_if_full(&mut self) -> Result<()> {
-        if self.appender.pending.len() >= WRITE_BYTES { self.appender.write(&mut self.buffer) } else { Ok(()) }
+        if self.appender.pending.len() >= WRITE_BYTES {
+            self.appender.write(&mut self.buffer)?;
+            self.count_to(self.appender.end() - self.appender.pending.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn count_to(&mut self, end: u64) {
+        self.saved_bytes.fetch_add(end - self.counted, Ordering::Relaxed);
+        self.counted = end;
     }
 
     fn finish(mut self) -> Result<u64> {
@@ -215,7 +229,9 @@ impl IndexWriter {
         append_end(self.keys, &mut self.appender.pending);
         self.appender.finish(&mut self.buffer)?;
         self.buffer.finish()?;
-        Ok(self.appender.end().next_multiple_of(BLOCK_IO_BYTES as u64))
+        let bytes = self.appender.end().next_multiple_of(BLOCK_IO_BYTES as u64);
+        self.count_to(bytes);
+        Ok(bytes)
     }
 }
 
