@@ -206,6 +206,9 @@ pub struct Paper {
     /// Number of records relative to scale 1, which takes about 15 minutes on a small machine
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
+    /// Only the experiments whose names contain one of these texts, separated by commas. Default: all
+    #[arg(long, value_name = "TEXT,..", value_delimiter = ',')]
+    pub experiments: Vec<String>,
     /// Engines, separated by commas. Default: all of this build; for hashkv and kdsep: cleave, rocksdb and blobdb
     #[arg(long, value_name = "E", value_delimiter = ',')]
     pub engine: Vec<String>,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::claim::Claim;
-use self::experiment::{How, MemoryLimit, Paper, Spec, Variant};
+use self::experiment::{Experiment, How, MemoryLimit, Paper, Spec, Variant};
 use crate::args::{self, PaperName};
 use crate::bounds::{has_direct_io, is_throttled};
 use crate::cgroup::MemoryCgroup;
@@ -79,7 +79,8 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     engines.iter().try_for_each(|engine| engines::find(engine).map(drop))?;
 
     scratch::handle_interruption()?;
-    let specs = paper.specs();
+    let chosen = paper.chosen(&args.experiments)?;
+    let specs = specs_of(&chosen);
     let tiers = paper.fast_percent.filter(|_| !specs.is_empty());
     let tiers = tiers
         .map(|percent| Tiers::new(&args.places, paper.data_at(args.scale), percent, Throttle::SATA))
@@ -94,7 +95,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
     }
 
     let mut measured: Vec<(Spec, Vec<Outcome>)> = Vec::new();
-    let mut results = paper.results(args, &engines, &notes, &measured);
+    let mut results = paper.results(args, &chosen, &engines, &notes, &measured);
     write(args.json.as_deref(), &results)?;
     for spec in specs {
         let run = paper.arguments(&spec, args, places, &engines);
@@ -105,7 +106,7 @@ pub fn run(args: &args::Paper, out: &mut dyn Write) -> Result<()> {
         }
         measured.push((spec, outcomes));
         // Earlier results are kept if a later run fails.
-        results = paper.results(args, &engines, &notes, &measured);
+        results = paper.results(args, &chosen, &engines, &notes, &measured);
         write(args.json.as_deref(), &results)?;
     }
     print(paper, &results, out).map_err(Failure::because("cannot write the table"))
@@ -120,22 +121,36 @@ fn go_on(notes: &mut Vec<String>, engine: &str, failure: Failure) -> Result<()> 
     Ok(())
 }
 
-impl Paper {
-    /// The runs of the experiments, without duplicates.
-    fn specs(&self) -> Vec<Spec> {
-        let mut specs = Vec::new();
-        for experiment in self.experiments {
-            let needed = match experiment.how {
-                How::Measured(spec, _, over) => [Some(spec), spec.other(over)],
-                How::Waits(_) => [None, None],
-            };
-            for spec in needed.into_iter().flatten() {
-                if !specs.contains(&spec) {
-                    specs.push(spec);
-                }
+/// The runs of experiments, without duplicates.
+fn specs_of(experiments: &[&Experiment]) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for experiment in experiments {
+        let needed = match experiment.how {
+            How::Measured(spec, _, over) => [Some(spec), spec.other(over)],
+            How::Waits(_) => [None, None],
+        };
+        for spec in needed.into_iter().flatten() {
+            if !specs.contains(&spec) {
+                specs.push(spec);
             }
         }
-        specs
+    }
+    specs
+}
+
+impl Paper {
+    /// The experiments whose names contain one of these texts, or all.
+    ///
+    /// # Errors
+    /// If a text is in no name.
+    fn chosen(&self, texts: &[String]) -> Result<Vec<&'static Experiment>> {
+        let has = |experiment: &Experiment, text: &String| experiment.name.contains(&**text);
+        if let Some(text) = texts.iter().find(|text| !self.experiments.iter().any(|experiment| has(experiment, text))) {
+            let names: Vec<&str> = self.experiments.iter().map(|experiment| experiment.name).collect();
+            return Err(Failure::new(format!("no experiment is called {text:?}: {}", names.join("; "))));
+        }
+        let is_chosen = |it: &&Experiment| texts.is_empty() || texts.iter().any(|text| has(it, text));
+        Ok(self.experiments.iter().filter(is_chosen).collect())
     }
 
     /// Whether an engine runs if none is asked for. The experiments choose CleaveDB's options, and compare with RocksDB as it is; on
@@ -218,11 +233,15 @@ impl Paper {
     fn results(
         &self,
         args: &args::Paper,
+        chosen: &[&Experiment],
         engines: &[String],
         notes: &[String],
         measured: &[(Spec, Vec<Outcome>)],
     ) -> Results {
         let mut command = format!("cleave-bench paper {} --scale {}", self.name, args.scale);
+        if !args.experiments.is_empty() {
+            command += &format!(" --experiments {:?}", args.experiments.join(","));
+        }
         command += &format!(" --engine {}", engines.join(","));
         command += &json!(args.places).as_object().map_or_else(String::new, flags);
         if let Some(bytes) = args.places.cgroup_memory {
@@ -240,7 +259,7 @@ impl Paper {
             command,
             notes: notes.to_vec(),
             runs: measured.iter().flat_map(|(_, outcomes)| outcomes.iter().cloned()).collect(),
-            claims: self.experiments.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
+            claims: chosen.iter().map(|experiment| Claim::of(self.name, experiment, measured)).collect(),
         }
     }
 }
@@ -300,7 +319,7 @@ mod tests {
             let paper = definition(*name);
             assert_eq!(name.to_possible_value().unwrap().get_name(), paper.name);
             assert!(!paper.experiments.is_empty());
-            for spec in paper.specs() {
+            for spec in specs_of(&paper.chosen(&[]).unwrap()) {
                 let workload = crate::workload::find(spec.workload).unwrap();
                 assert!(workload.loaded || spec.age == 0, "{} is not loaded", spec.workload);
                 let options = spec.variant.map_or("separation=never", |variant| variant.options);
@@ -338,8 +357,25 @@ mod tests {
     }
 
     #[test]
+    fn experiments_are_chosen_by_parts_of_their_names() {
+        let chosen = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            decoukv::PAPER.chosen(&texts)
+        };
+        let all = decoukv::PAPER.experiments.len();
+        let some = chosen(&["YCSB A", "recovery"]).unwrap();
+        assert!(!some.is_empty() && some.len() < all);
+        assert!(
+            some.iter().all(|experiment| experiment.name.contains("YCSB A") || experiment.name.contains("recovery"))
+        );
+        assert_eq!(chosen(&[]).unwrap().len(), all);
+        let failure = chosen(&["YCSB A", "nothing of that name"]).err().map(|failure| failure.to_string());
+        assert!(failure.is_some_and(|message| message.contains("nothing of that name")));
+    }
+
+    #[test]
     fn a_run_of_several_claims_is_done_once() {
-        let specs = decoukv::PAPER.specs();
+        let specs = specs_of(&decoukv::PAPER.chosen(&[]).unwrap());
         let inserts = specs.iter().filter(|spec| **spec == decoukv::INSERT).count();
         let claims = decoukv::PAPER.experiments.iter();
         let needed = claims.filter(|claim| matches!(claim.how, How::Measured(spec, ..) if spec == decoukv::INSERT));

@@ -115,6 +115,46 @@ fn writers_are_slowed_down_before_they_stall() {
     });
 }
 
+/// HL0 that is half full is not filled further while the front can take what is written: writers would wait for its compaction.
+#[test]
+fn flushes_wait_for_hl0_while_the_front_has_room() {
+    in_world(6, || {
+        let disk = SimDisk::new();
+        let mut tuning = Tuning::tiny();
+        (tuning.hl0_compact_tables, tuning.hl0_stop_tables) = (100, 20);
+        (tuning.compacts_when_idle, tuning.unflushed_bytes_min) = (false, 8 << 20);
+        (tuning.logs_bytes_max, tuning.replay_bytes_max) = (512 << 10, 512 << 10);
+        let flush_bytes = tuning.flush_bytes as usize;
+        let db = open_with(&disk, Options::new(), tuning).unwrap();
+        let mut written = 0;
+        let mut write = |bytes: usize| {
+            for _ in 0..bytes / 100 {
+                db.put(format!("{written:06}"), value("v", 100)).unwrap();
+                written += 1;
+            }
+            testing::sleep(Duration::from_secs(1));
+        };
+        let tables = || db.stats().levels[0].tables;
+        for half in 1..=10 {
+            write(200);
+            db.flush().unwrap();
+            assert_eq!(tables(), half);
+        }
+        write(3 * flush_bytes);
+        assert_eq!((tables(), db.stats().stalls), (10, 0));
+        // A caller waits for this one.
+        db.flush().unwrap();
+        let asked = tables();
+        assert!(asked > 10, "{asked}");
+        // Writers would be slowed down.
+        let flushed = (0..15).any(|_| {
+            write(flush_bytes);
+            tables() > asked
+        });
+        assert!(flushed && tables() < 20, "{asked} {}", tables());
+    });
+}
+
 #[test]
 fn after_wait_for_background_no_work_is_left() {
     for seed in 0..5 {

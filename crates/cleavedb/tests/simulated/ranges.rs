@@ -14,6 +14,8 @@ fn tuning(placement: ValuePlacement) -> Tuning {
     let mut tuning = Tuning::tiny();
     tuning.placement = placement;
     (tuning.log_bytes, tuning.group_bytes) = (32 << 10, 32 << 10);
+    // The list of extents may be long.
+    tuning.memory_bytes = 8 << 20;
     tuning
 }
 

@@ -30,6 +30,7 @@ fn inline() -> Tuning {
     let mut tuning = Tuning::tiny();
     tuning.separation_bytes = usize::MAX;
     (tuning.index_table_bytes, tuning.front_bytes_max) = (2 << 10, 64 << 10);
+    (tuning.logs_bytes_max, tuning.replay_bytes_max) = (128 << 10, 128 << 10);
     tuning.tune_interval = Duration::from_micros(200);
     tuning
 }
@@ -241,6 +242,7 @@ fn time_to_settle(limit: Option<u64>, waits: bool) -> (Duration, u64) {
         // Room enough that writers need not wait for background work.
         let mut tuning = inline();
         (tuning.front_bytes_max, tuning.hl0_stop_tables, tuning.garbage_bytes) = (1 << 20, 200, 1 << 30);
+        (tuning.logs_bytes_max, tuning.replay_bytes_max) = (1 << 20, 1 << 20);
         let db = open_with(&disk, Options::new().background_io_limit(limit), tuning).unwrap();
         let began = testing::now();
         write(&db, 6);

@@ -9,7 +9,7 @@ use crate::engine::activity::Activity;
 use crate::engine::claims::{Claim, Claims, Sole};
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
-use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, remove_unreferenced};
+use crate::engine::jobs::collection::{Collected, Copied, Purpose, collect, read_once_bytes, remove_unreferenced};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::jobs::outcome::Outcome;
 use crate::engine::shortages::Need;
@@ -47,8 +47,11 @@ pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
         {
             return None;
         }
-        // Two walks at once would find the same.
-        let choice = choose_files(core, state, false).filter(|choice| choice.excess.is_some())?;
+        // Two walks at once would find the same; and two that share too little memory read their files again and again.
+        let is_worth_it = |choice: &Choice| {
+            choice.excess.is_some() && live_of(&look.view.values, &choice.files) <= read_once_bytes(core, true)
+        };
+        let choice = choose_files(core, state, false).filter(is_worth_it)?;
         JobKind::begin(CollectGarbage { choice, class: Class::Mandatory, kind: Sole::SecondCollection })
     },
 };
@@ -104,6 +107,7 @@ fn choose_files(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
         // Where there is little room, nothing is copied in vain: an old survey lists more than the ledger counts.
         choice.excess = None;
     }
+    choice.files = those_with_room(&values, choice.files, read_once_bytes(core, state.collects_values()));
     (!choice.files.is_empty()).then_some(choice)
 }
 
@@ -123,22 +127,29 @@ pub(crate) fn has_memory_beside(core: &Core, state: &WorkState) -> bool {
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the
 /// copies are written before the files go.
 pub(crate) fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, room: u64) -> Vec<FileId> {
-    let candidate = |file: &FileId| values.figures().candidates.iter().find(|candidate| candidate.file == *file);
-    let live = |file: &FileId| candidate(file).map_or(0, Candidate::live_bytes);
-    if victims.len() < 2 || victims.iter().map(live).sum::<u64>() <= room {
+    if victims.len() < 2 || live_of(values, &victims) <= room {
         return victims;
     }
+    let candidate = |file: &FileId| candidate_of(values, *file);
     let share =
         |file: &FileId| candidate(file).map_or(0, |of| u128::from(of.live) * 1000 / u128::from(of.bytes.max(1)));
     victims.sort_by_key(|file| (share(file), *file));
     let mut moved = 0;
     let fits = victims.iter().take_while(|file| {
-        moved += live(file);
+        moved += candidate(file).map_or(0, Candidate::live_bytes);
         moved <= room
     });
     let count = fits.count().max(1);
     victims.truncate(count);
     victims
+}
+
+fn candidate_of(values: &ValueFiles, file: FileId) -> Option<&Candidate> {
+    values.figures().candidates.iter().find(|candidate| candidate.file == file)
+}
+
+fn live_of(values: &ValueFiles, files: &[FileId]) -> u64 {
+    files.iter().filter_map(|file| candidate_of(values, *file)).map(Candidate::live_bytes).sum()
 }
 
 /// The claims of a job that collects files: one job of its kind at a time.

@@ -11,7 +11,7 @@ use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::{
     claims_of, has_memory_beside, room_for_copies, run_collection, those_with_room,
 };
-use crate::engine::jobs::collection::Purpose;
+use crate::engine::jobs::collection::{Purpose, read_once_bytes};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
 use crate::engine::shortages::Need;
 use crate::engine::tuning::tiers::to_empty;
@@ -46,7 +46,8 @@ pub(crate) fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
     let is_chosen = |file: &&Candidate| chosen.contains(&file.file);
     let files: Vec<Candidate> = view.values.figures().candidates.iter().filter(is_chosen).cloned().collect();
     let mut choice = (*core.current_survey.judge_some(&*core.placement, &files).choice).clone();
-    choice.files = those_with_room(&view.values, choice.files, room_for_copies(core, state));
+    let room = room_for_copies(core, state).min(read_once_bytes(core, state.collects_values()));
+    choice.files = those_with_room(&view.values, choice.files, room);
     (!choice.files.is_empty()).then_some(choice)
 }
 

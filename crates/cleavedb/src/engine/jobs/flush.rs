@@ -38,6 +38,12 @@ use crate::levels::table::Table;
 use crate::sched::clock::now;
 use crate::values::record_notes::RecordNotes;
 
+/// A flush that nobody asked for waits while HL0 is filled to this part of its limit, if the front has room or writers go around
+/// background work...
+const HL0_HELD_PART: usize = 2;
+/// ...and logs have no more than this many times what makes a flush due.
+const UNFLUSHED_TIMES: u64 = 2;
+
 /// Due when the oldest runs are large enough, a caller waits for a flush, or the limits of memory or logs require it.
 pub(crate) const KIND: JobKind =
     JobKind { priority: Priority::Flush, duties: &[Duty::Front, Duty::FrontAndSubtasks, Duty::All], next };
@@ -79,8 +85,26 @@ fn next(core: &Core, state: &WorkState, look: &Look) -> Option<Offer> {
         || view.front_bytes() > room.front_bytes_max
         // Flushing bounds the number of logs, even if little in them is still live.
         || unflushed_log_bytes(view, core.work.flushed()).is_due(tuning, core.unflushed_bytes_max());
-    let is_held = !is_short && core.holds_flushes(view, asked || !state.quarantined.is_empty());
-    (is_due && !is_held && !oldest.is_empty()).then(|| JobKind::begin(Flush(oldest))).flatten()
+    let waits = || !is_short && waits_for_hl0(core, view, asked || !state.quarantined.is_empty());
+    (is_due && !oldest.is_empty() && !waits()).then(|| JobKind::begin(Flush(oldest))).flatten()
+}
+
+/// True if the flush waits until HL0 is compacted: HL0 is full, or half full and the front can take more, so that writers need not
+/// wait for that. `hurries`: a caller waits for the flush, or HL0 may not shrink.
+fn waits_for_hl0(core: &Core, view: &View, hurries: bool) -> bool {
+    let stop = core.settings.tuning.hl0_stop_tables;
+    let (tables, half) = (view.version.levels()[0].tables().len(), (stop / HL0_HELD_PART).max(1));
+    match (core.bypass.redirects(), hurries) {
+        (true, true) => tables >= stop,
+        (true, false) => tables >= half,
+        (false, true) => false,
+        // The garbage in what is not flushed is not known.
+        (false, false) => {
+            let unflushed = || unflushed_log_bytes(view, core.work.flushed()).all;
+            let may_grow = || core.front_has_room(view) && unflushed() <= UNFLUSHED_TIMES * core.unflushed_bytes_max();
+            tables >= stop || tables >= half && may_grow()
+        }
+    }
 }
 
 impl Job for Flush {

@@ -10,6 +10,10 @@ use crate::values::placement::range::RangePlacement;
 const MIB: usize = 1 << 20;
 /// Upper bound of [`Tuning::sorted_bytes_max`] for any budget.
 const SORTED_BYTES_MAX: usize = 128 << 20;
+/// The lists of extents take about this part of the budget at most...
+const EXTENTS_PART: usize = 16;
+/// ...where each extent takes about this much (`fit_caches.rs`).
+const EXTENT_BYTES: usize = 600;
 /// Upper bound of [`Tuning::judged_bytes_max`] for any budget.
 const JUDGED_BYTES_MAX: usize = 256 << 20;
 
@@ -69,7 +73,8 @@ impl Tuning {
                 // The state kept for a small record while value GC decides its liveness is a few times its size.
                 small_bytes: self.judged_bytes_max() as u64 / 8,
                 // The job sorts a quarter more than its live bytes, for records that must be read again.
-                loose_bytes: self.sorted_bytes_max() as u64 / 4 * 3,
+                sorted_bytes: self.sorted_bytes_max() as u64 / 4 * 3,
+                extents_max: (self.memory_bytes / EXTENTS_PART / EXTENT_BYTES) as u64,
             }),
             ValuePlacement::Log { look_up_each } => Box::new(LogPlacement { segment_bytes, look_up_each }),
         }

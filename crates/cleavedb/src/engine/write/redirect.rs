@@ -26,8 +26,6 @@ const _: () = assert!(FRONT_FULL_FROM == pacer::EVEN_AT, "from there on writers 
 const DEBT_TARGETS: u64 = 4;
 /// Unflushed logs of a redirect take at most this part of the room of the file system.
 const ROOM_PART: u64 = 8;
-/// During a redirect a flush that nobody asked for waits while HL0 is filled to this part of its limit.
-const HL0_HELD_PART: usize = 2;
 
 /// How much unflushed logs may hold.
 #[derive(Debug, Clone, Copy)]
@@ -104,14 +102,6 @@ impl Core {
         let levels = view.version.levels().iter().enumerate().skip(1);
         let debt: u64 = levels.map(|(number, level)| level.bytes().saturating_sub(targets.bytes(number))).sum();
         debt as f64 / targets.base_bytes.saturating_mul(DEBT_TARGETS).max(1) as f64
-    }
-
-    /// True if a flush has to wait for compactions of HL0, because writers do not. `hurries`: it goes on until HL0 is full, because
-    /// a caller waits for it, or because HL0 may not shrink.
-    pub fn holds_flushes(&self, view: &View, hurries: bool) -> bool {
-        let stop = self.settings.tuning.hl0_stop_tables;
-        let most = if hurries { stop } else { (stop / HL0_HELD_PART).max(1) };
-        self.bypass.redirects() && view.version.levels()[0].tables().len() >= most
     }
 
     /// The device on which logs are born during redirects.

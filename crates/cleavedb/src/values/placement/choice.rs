@@ -74,7 +74,8 @@ mod tests {
             group_bytes: 1000,
             policy: VictimPolicy::Greedy,
             small_bytes: 0,
-            loose_bytes: u64::MAX,
+            sorted_bytes: u64::MAX,
+            extents_max: u64::MAX,
         }
     }
 

@@ -56,9 +56,11 @@ pub struct RangePlacement {
     /// Neighbouring clusters that together hold no more than this are merged by reordering alone. A job must be able to
     /// judge this many bytes at once.
     pub small_bytes: u64,
-    /// Logs are reordered in jobs of no more live bytes than this, except for a single log: what a job sorts at once. A larger
-    /// one would read its files once for each part.
-    pub loose_bytes: u64,
+    /// A job moves no more live bytes than this, except for a single file: what it sorts at once. A larger one would read its
+    /// files once for each part.
+    pub sorted_bytes: u64,
+    /// There are about this many extents at most, whatever the amount of data: their list is in memory.
+    pub extents_max: u64,
 }
 
 /// Ranges that overlap, one with the next.
@@ -177,14 +179,17 @@ struct SortedStretch {
 }
 
 impl RangePlacement {
-    /// Target size of a cluster if there are `live` live bytes in all.
+    /// Target size of a cluster if there are `live` live bytes in all. With few large clusters a job makes few large extents.
     fn size(&self, live: u64) -> u64 {
-        self.group_bytes.max(live / GROUPS_MAX).max(1)
+        // Each job may leave an extent in every cluster.
+        let jobs = (live / self.job_bytes(live).max(1)).max(1);
+        let clusters = (self.extents_max / jobs).clamp(1, GROUPS_MAX);
+        self.group_bytes.max(live / clusters).max(1)
     }
 
     /// Live bytes that a job moves at most, except for a single file, if there are `live` live bytes in all.
     fn job_bytes(&self, live: u64) -> u64 {
-        (JOB_SEGMENTS * self.segment_bytes).min((live / JOB_PART).max(JOB_BYTES_MIN))
+        (JOB_SEGMENTS * self.segment_bytes).min((live / JOB_PART).max(JOB_BYTES_MIN)).min(self.sorted_bytes)
     }
 
     /// Extents to merge in the first clusters that have such, with up to `job_bytes` live bytes: they share the scan of
@@ -322,7 +327,7 @@ impl Placement for RangePlacement {
             let mut live = 0;
             let fits = loose.iter().take_while(|file| {
                 live += file.live_bytes();
-                live <= (all / LOOSE_JOB_PART).max(self.segment_bytes).min(self.loose_bytes)
+                live <= (all / LOOSE_JOB_PART).max(self.segment_bytes).min(self.sorted_bytes)
             });
             let count = fits.count().clamp(1, TABLES_MAX);
             return loose.iter().take(count).map(|file| file.file).collect();

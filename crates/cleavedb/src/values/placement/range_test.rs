@@ -11,7 +11,8 @@ fn range(segment_bytes: u64) -> RangePlacement {
         group_bytes: segment_bytes,
         policy: VictimPolicy::Greedy,
         small_bytes: segment_bytes / 8,
-        loose_bytes: UNIT_SEGMENTS * segment_bytes,
+        sorted_bytes: UNIT_SEGMENTS * segment_bytes,
+        extents_max: u64::MAX,
     }
 }
 
@@ -252,6 +253,19 @@ fn reordering_moves_unordered_values_and_leaves_ordered_ones() {
     let small = [extent(1, 9_000, 9_000, 0, 9), extent(2, 400, 100, 9, 20), extent(3, 500, 200, 30, 40)];
     assert_eq!(range.reorder_candidates(&small, &[]), ids(&[2, 3]));
     assert!(range.reorder_candidates(&[small[1].clone(), extent(3, 700, 10, 30, 40)], &[]).is_empty());
+}
+
+#[test]
+fn clusters_grow_where_a_job_makes_many_extents_of_little() {
+    // 640,000 bytes in jobs of 4,000: each may leave an extent in every cluster.
+    let sized = |extents_max| RangePlacement { sorted_bytes: 4_000, extents_max, ..range(10_000) };
+    let size = |extents_max| sized(extents_max).size(640_000);
+    assert_eq!([u64::MAX, 64 * 160, 32 * 160, 159, 0].map(size), [10_000, 10_000, 20_000, 640_000, 640_000]);
+    assert_eq!([0, 1, 3_999].map(|live| sized(100).size(live)), [10_000; 3]);
+    // More than is sorted at once is left to other jobs, but a single file.
+    let logs = [log(1, 4_000, 2_500), log(2, 4_000, 2_000), log(3, 4_000, 1_000)];
+    assert_eq!(sized(100).victims(&logs), ids(&[2, 3]));
+    assert_eq!(sized(100).victims(&[log(1, 9_000, 8_000)]), ids(&[1]));
 }
 
 /// Applies a job to these files: replaces the victims by the files of its output.

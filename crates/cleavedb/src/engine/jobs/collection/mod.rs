@@ -30,6 +30,8 @@ use crate::format::edit::Edit;
 use crate::format::values::EXTENT_ALIGN;
 use crate::values::record_notes::RecordNotes;
 
+pub(crate) use self::state::read_once_bytes;
+
 use self::state::Collection;
 
 /// What files are collected for.

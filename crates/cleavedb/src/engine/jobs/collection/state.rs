@@ -251,6 +251,17 @@ fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Cou
     (own + more, Some(core.borrow_from_caches(taken)))
 }
 
+/// Live bytes that a collection which begins now reads only once, as far as the caches can give memory for them; `beside` another
+/// one, they give all of its memory.
+pub(crate) fn read_once_bytes(core: &Core, beside: bool) -> u64 {
+    let tuning = &core.settings.tuning;
+    let taken = if beside { tuning.beside_bytes } else { 0 };
+    let given = core.spare_of_caches().saturating_sub(taken);
+    let sorted = (tuning.sorted_bytes_by_gc() + given).min(tuning.sorted_bytes_max());
+    // See `staged_bytes`.
+    (sorted / 8 * 7 / 17 * 16) as u64
+}
+
 /// Records larger than this are not kept when their keys are read: not all of such a record is read then.
 const STAGED_RECORD_MAX: u64 = 8 << 10;
 
