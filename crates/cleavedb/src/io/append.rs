@@ -19,6 +19,8 @@ pub struct WriteBuffer {
     behind: Option<Arc<WriteBehind>>,
     /// Bytes of one write.
     piece_bytes: usize,
+    /// What the next write begins with: whole blocks, how many bytes, and their offset.
+    filling: Option<(AlignedBuffer, usize, u64)>,
     /// Started by the first write that does not wait.
     thread: Option<JoinHandle>,
 }
@@ -105,38 +107,55 @@ impl WriteBuffer {
             let (queue, changed) = (Mutex::default(), Condvar::new());
             Arc::new(WriteBehind { file: file.clone(), queue, changed })
         });
-        WriteBuffer { file, behind, piece_bytes, thread: None }
+        WriteBuffer { file, behind, piece_bytes, filling: None, thread: None }
     }
 
-    /// Writes bytes that begin at a block, padded with zeros if the writes are direct. These may fail later: the error is
-    /// that of the next call.
+    /// Writes bytes that begin at a block, padded with zeros if the writes are direct. These are made later, together with what
+    /// follows them, and may fail then: the error is that of a later call.
     pub fn write(&mut self, bytes: &[u8], mut offset: u64) -> Result<()> {
-        let Some(behind) = &self.behind else {
+        let Some(behind) = self.behind.clone() else {
             self.file.write_at(bytes, offset)?;
             self.file.write_back(offset, bytes.len() as u64);
             return Ok(());
         };
+        if self.filling.as_ref().is_some_and(|(_, len, start)| start + *len as u64 != offset) {
+            self.submit()?;
+        }
+        let piece_bytes = self.piece_bytes.next_multiple_of(BLOCK_IO_BYTES);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (mut buffer, filled, start) = match self.filling.take() {
+                Some(filling) => filling,
+                None => (behind.buffer(piece_bytes)?, 0, offset),
+            };
+            let (part, later) = rest.split_at(rest.len().min(piece_bytes - filled));
+            let end = filled + part.len().next_multiple_of(BLOCK_IO_BYTES);
+            buffer[filled..filled + part.len()].copy_from_slice(part);
+            buffer[filled + part.len()..end].fill(0);
+            self.filling = Some((buffer, end, start));
+            (rest, offset) = (later, offset + part.len() as u64);
+            if end == piece_bytes {
+                self.submit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the thread write what was gathered.
+    fn submit(&mut self) -> Result<()> {
+        let (Some(behind), Some((buffer, len, offset))) = (&self.behind, self.filling.take()) else { return Ok(()) };
         if self.thread.is_none() {
             let behind = behind.clone();
             self.thread = try_spawn("cleave-write", move || behind.run()).ok();
         }
-        let piece_bytes = self.piece_bytes.next_multiple_of(BLOCK_IO_BYTES);
-        for part in bytes.chunks(piece_bytes) {
-            let mut buffer = behind.buffer(piece_bytes)?;
-            let padded = part.len().next_multiple_of(BLOCK_IO_BYTES);
-            buffer[..part.len()].copy_from_slice(part);
-            buffer[part.len()..padded].fill(0);
-            if self.thread.is_none() {
-                // The system has no thread to spare.
-                let written = self.file.write_at(&buffer[..padded], offset);
-                behind.queue.lock().free.push(buffer);
-                written?;
-            } else {
-                behind.queue.lock().waiting.push_back((buffer, padded, offset));
-                behind.changed.notify_all();
-            }
-            offset += part.len() as u64;
+        if self.thread.is_none() {
+            // The system has no thread to spare.
+            let written = self.file.write_at(&buffer[..len], offset);
+            behind.queue.lock().free.push(buffer);
+            return written;
         }
+        behind.queue.lock().waiting.push_back((buffer, len, offset));
+        behind.changed.notify_all();
         Ok(())
     }
 
@@ -145,6 +164,7 @@ impl WriteBuffer {
     /// # Errors
     /// The first failure of a write.
     pub fn finish(&mut self) -> Result<()> {
+        self.submit()?;
         self.behind.as_ref().map_or(Ok(()), |behind| behind.finish())
     }
 

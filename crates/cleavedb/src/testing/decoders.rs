@@ -290,7 +290,7 @@ mod tests {
             }
         }
         let path = Path::new("/values");
-        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, Access::Buffered, 4096).unwrap();
+        let mut segment = segment::SegmentBuilder::create(&disk, path, FILE, Access::Buffered, (4096, 4096)).unwrap();
         segment.begin_extent(FileId(8), 100 * (23 + 3 + 190));
         let wanted = if Compression::Zstd.is_available() { Compression::Zstd } else { Compression::Lz4 };
         let mut compressors = [Compression::None, Compression::Lz4, wanted].map(RecordCompressor::new);

@@ -3,11 +3,11 @@
 //! they were moved, each entry also has the new length of the record. Files that are collected together have their
 //! tables in one file, one after the other. Diagram: `docs/formats/values.md`.
 //!
-//! No part of a table is resident. A lookup estimates the page by interpolation, since records are spread about evenly,
-//! and reads it through the block cache: one to three pages, most often one.
+//! Of a table only its last offset is resident, from the first lookup on. A lookup estimates the page by interpolation, since
+//! records are spread about evenly, and reads it through the block cache: most often one page.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::files::StoredFile;
 use crate::base::{Address, Bytes, Error, FileId, Result};
@@ -217,12 +217,22 @@ pub struct Redirect {
     table: RedirectTable,
     to: Vec<FileId>,
     cache: Arc<BlockCache>,
+    /// Known from the first lookup on.
+    last: OnceLock<LastEntry>,
+}
+
+/// Where a table ends.
+#[derive(Debug, Clone, Copy)]
+struct LastEntry {
+    offset: u64,
+    /// The pages of the table, the last one as far as it is filled.
+    pages: f64,
 }
 
 impl Redirect {
     /// A table in `file` that points into the extents `to`.
     pub fn new(file: Arc<StoredFile>, table: RedirectTable, to: Vec<FileId>, cache: Arc<BlockCache>) -> Redirect {
-        Redirect { file, table, to, cache }
+        Redirect { file, table, to, cache, last: OnceLock::new() }
     }
 
     /// The file that holds the table.
@@ -332,16 +342,18 @@ impl Redirect {
         {
             return Ok(answer);
         }
+        let Some(last) = self.last()?.filter(|last| offset <= last.offset) else { return Ok(None) };
         // The page is in low..high; known offsets at both ends guide the interpolation.
         let (mut low, mut high) = (0, self.table.len / PAGE_BYTES as u64);
-        let (mut below, mut above) = (0, None);
+        let (mut below, mut above) = (0, last.offset);
         let mut guesses = 0;
         while low < high {
-            let guess = match above {
+            let guess = match guesses {
                 // After a few wrong guesses, bisection bounds the search.
-                Some(above) if guesses < 4 && above > below => {
+                0..4 if above > below => {
                     let part = (offset.saturating_sub(below)) as f64 / (above - below) as f64;
-                    (low + (part * (high - low) as f64) as u64).min(high - 1)
+                    let pages = if guesses == 0 { last.pages } else { (high - low) as f64 };
+                    (low + (part * pages) as u64).min(high - 1)
                 }
                 _ => low + (high - low) / 2,
             };
@@ -353,11 +365,27 @@ impl Redirect {
                     *known = Some(page);
                     return Ok(answer);
                 }
-                Looked::Before(first) => (high, above) = (guess, Some(first)),
+                Looked::Before(first) => (high, above) = (guess, first),
                 Looked::After(last) => (low, below) = (guess + 1, last),
             }
         }
         Ok(None)
+    }
+
+    /// The last entry of the table, from its last page; `None` if it is empty.
+    fn last(&self) -> Result<Option<LastEntry>> {
+        let pages = self.table.len / PAGE_BYTES as u64;
+        if pages == 0 || self.last.get().is_some() {
+            return Ok(self.last.get().copied());
+        }
+        let (page, shape) = (self.page(pages - 1)?, self.table.shape);
+        let entries = partition_point(shape.page_entries(), |index| shape.entry(&page, index).from != 0);
+        if entries == 0 {
+            return Err(self.damaged(pages - 1, "a page is empty"));
+        }
+        let filled = entries as f64 / shape.page_entries() as f64;
+        let last = LastEntry { offset: shape.entry(&page, entries - 1).from, pages: (pages - 1) as f64 + filled };
+        Ok(Some(*self.last.get_or_init(|| last)))
     }
 
     /// A page of the table, through the block cache.

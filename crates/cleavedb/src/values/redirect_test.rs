@@ -29,12 +29,16 @@ fn write(disk: &SimDisk, tables: &[&[(u64, RedirectPlace)]], shape: Shape) -> Ve
 }
 
 fn open(disk: &SimDisk, table: RedirectTable) -> Redirect {
+    open_with(disk, table, BlockCache::new(1 << 20))
+}
+
+fn open_with(disk: &SimDisk, table: RedirectTable, cache: BlockCache) -> Redirect {
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let key = FileKey { kind: FileKind::Redirect, id: FileId(9), dir: DirId::HOME };
     let guard = FileGuard::new(key, Path::new("r"), Arc::new(PendingDeletions::default()));
     let handle = Arc::new(Handles::new(storage, 4)).handle(Path::new("r").into(), Access::Buffered);
     let file = Arc::new(StoredFile::new(guard, handle, None));
-    Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(BlockCache::new(1 << 20)))
+    Redirect::new(file, table, vec![FileId(20), FileId(30)], Arc::new(cache))
 }
 
 fn follow(redirect: &Redirect, offset: u64) -> Result<Option<(u64, u64)>> {
@@ -95,6 +99,31 @@ fn every_pair_and_no_other_offset_is_found_in_any_distribution() {
             assert_eq!(follow(&open(&disk, places[2]), 77).unwrap(), None);
         }
     }
+}
+
+#[test]
+fn most_look_ups_read_one_page() {
+    let mut random = Random::new(7);
+    // Records of about 1 KiB, of which two fifths were dead.
+    let mut end = 24;
+    let mut pairs: Vec<(u64, RedirectPlace)> = Vec::new();
+    for _ in 0..6000 {
+        if random.below(5) > 1 {
+            pairs.push((end, (0, end)));
+        }
+        end += 900 + random.below(200);
+    }
+    let disk = SimDisk::new();
+    let places = write(&disk, &[&pairs], Shape::Pairs);
+    let redirect = open_with(&disk, places[0], BlockCache::new(0));
+    let reads_of = |from: u64| {
+        let before = disk.reads();
+        assert_eq!(follow(&redirect, from).unwrap(), Some((20, from)));
+        disk.reads() - before
+    };
+    let first = reads_of(pairs[100].0);
+    let reads: u64 = pairs.iter().map(|(from, _)| reads_of(*from)).sum();
+    assert!(first <= 3 && reads < pairs.len() as u64 / 10 * 12, "{first}; {reads} of {}", pairs.len());
 }
 
 #[test]

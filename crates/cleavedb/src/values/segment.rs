@@ -49,7 +49,7 @@ struct GrowingExtent {
     id: FileId,
     start: u64,
     appender: Appender,
-    /// The first block, once it was written: it is written again with the header.
+    /// The first block, once it was written: it is written again if its header must change.
     first: Vec<u8>,
     /// Bytes of records still to come, by their announced lengths.
     left: u64,
@@ -69,16 +69,16 @@ pub struct ExtentPlace {
 
 impl SegmentBuilder {
     /// Creates the file of segment `id` at `path`, which must not exist, for writes with `access`. Each extent buffers
-    /// `pending_bytes` before they are written together.
+    /// `pending_bytes`; extents that follow one another are written in pieces of `piece_bytes`.
     pub fn create(
         storage: &dyn Storage,
         path: &Path,
         id: FileId,
         access: Access,
-        pending_bytes: usize,
+        (pending_bytes, piece_bytes): (usize, usize),
     ) -> Result<SegmentBuilder> {
         let file = storage.create(path, access)?;
-        let mut buffer = WriteBuffer::new(file.clone(), access, pending_bytes);
+        let mut buffer = WriteBuffer::new(file.clone(), access, piece_bytes);
         let header = HEADER.encode(id);
         buffer.write(&header, 0)?;
         Ok(SegmentBuilder { id, file, buffer, extents: Vec::new(), pending_bytes, end: header.len() as u64 })
@@ -89,9 +89,9 @@ impl SegmentBuilder {
     pub fn begin_extent(&mut self, id: FileId, records_bytes: u64) {
         let start = self.end.next_multiple_of(EXTENT_ALIGN);
         self.end = start + EXTENT_HEADER_BYTES as u64 + records_bytes;
-        // The header is filled in when the length of the extent is known.
+        // Written again if compression makes the extent shorter.
         let mut appender = Appender::new(start);
-        appender.pending = vec![0; EXTENT_HEADER_BYTES];
+        appender.pending = extent_header(id, EXTENT_HEADER_BYTES as u64 + records_bytes).to_vec();
         let (left, first) = (records_bytes, Vec::new());
         self.extents.push(GrowingExtent { id, start, appender, first, left, is_whole: false });
     }
@@ -163,13 +163,15 @@ impl GrowingExtent {
     /// Writes the rest and the header, once all records were added.
     fn finish(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let header = extent_header(self.id, self.end() - self.start);
-        if self.appender.written_to() == self.start {
+        let has_begun = self.appender.written_to() > self.start;
+        if !has_begun {
             self.appender.pending[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
-        } else {
+        }
+        self.appender.finish(buffer)?;
+        if has_begun && self.first[..EXTENT_HEADER_BYTES] != header {
             self.first[..EXTENT_HEADER_BYTES].copy_from_slice(&header);
             buffer.write(&self.first, self.start)?;
         }
-        self.appender.finish(buffer)?;
         self.first = Vec::new();
         self.is_whole = true;
         Ok(())
@@ -348,7 +350,8 @@ mod tests {
 
     /// Segment 4 with extents 5, 6, .. of records with values of these lengths; returns the offsets of the records.
     fn segment(disk: &SimDisk, extents: &[&[usize]]) -> Vec<u64> {
-        let mut builder = SegmentBuilder::create(disk, Path::new("s"), FileId(4), Access::Buffered, 4096).unwrap();
+        let mut builder =
+            SegmentBuilder::create(disk, Path::new("s"), FileId(4), Access::Buffered, (4096, 4096)).unwrap();
         let (mut places, mut number) = (Vec::new(), 0);
         for (index, values) in extents.iter().enumerate() {
             let records: Vec<Vec<u8>> = values.iter().map(|len| (number += 1, record(number, *len)).1).collect();
@@ -402,7 +405,8 @@ mod tests {
     #[test]
     fn extents_shorter_than_announced_are_followed_by_holes() {
         let disk = SimDisk::new();
-        let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), Access::Buffered, 4096).unwrap();
+        let mut builder =
+            SegmentBuilder::create(&disk, Path::new("s"), FileId(4), Access::Buffered, (4096, 4096)).unwrap();
         (0..3).for_each(|index| builder.begin_extent(FileId(5 + index), 100 * 2000));
         // Round robin, as groups by hash are written.
         for number in 0..300 {
@@ -421,7 +425,7 @@ mod tests {
     fn an_extent_of_unknown_length_is_followed_by_the_next_one() {
         for access in [Access::Buffered, Access::Direct] {
             let disk = SimDisk::new();
-            let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), access, 4096).unwrap();
+            let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), access, (4096, 12288)).unwrap();
             let (mut offsets, lengths) = (Vec::new(), [&[300, 20][..], &[70_000], &[5]]);
             let mut number = 0;
             for (index, values) in lengths.iter().enumerate() {

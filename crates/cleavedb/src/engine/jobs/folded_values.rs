@@ -186,8 +186,9 @@ impl Segment {
     fn create(core: &Core) -> Result<Segment> {
         let tuning = &core.settings.tuning;
         let key = core.new_file(FileKind::Segment, core.dirs.of_new(FileKind::Segment))?;
-        let (access, pending_bytes) = (core.readers.access_in(key.dir), tuning.extent_buffer_bytes());
-        let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, pending_bytes);
+        let (access, buffer_bytes) = (core.readers.access_in(key.dir), tuning.extent_buffer_bytes());
+        let buffers = (buffer_bytes, buffer_bytes);
+        let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, buffers);
         let builder = builder.inspect_err(|_| remove_unreferenced(core, &[key]))?;
         Ok(Segment {
             key,
@@ -200,7 +201,7 @@ impl Segment {
             values: 0,
             bytes: 0,
             unlimited: 0,
-            counted: core.memory.jobs.hold(pending_bytes),
+            counted: core.memory.jobs.hold(buffer_bytes),
         })
     }
 

@@ -35,6 +35,11 @@ impl Tuning {
         (self.memory_bytes / 16).clamp(least, 4 * MIB)
     }
 
+    /// A collection writes its extents, which follow one another, in pieces of this size; part of its buffers.
+    pub(crate) fn segment_write_bytes(&self) -> usize {
+        self.extent_buffer_bytes().max((self.memory_bytes / 128).min(MIB / 4))
+    }
+
     /// A collection reads at most this much of scattered records at a time.
     pub(crate) fn collected_piece_bytes(&self) -> u64 {
         self.collection_buffer_bytes() as u64 / 4

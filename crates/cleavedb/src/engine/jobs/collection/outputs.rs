@@ -97,10 +97,11 @@ impl<'a> Outputs<'a> {
 
     fn create_segment(&mut self, key: FileKey) -> Result<()> {
         let core = self.core;
-        let pending_bytes = core.settings.tuning.extent_buffer_bytes();
+        let tuning = &core.settings.tuning;
+        let buffers = (tuning.extent_buffer_bytes(), tuning.segment_write_bytes());
         self.made.push(key);
         let access = core.readers.access_in(key.dir);
-        let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, pending_bytes)?;
+        let builder = SegmentBuilder::create(&*core.storage, &core.dirs.path(key), key.id, access, buffers)?;
         self.segments.push(Segment { key, builder, extents: 0 });
         Ok(())
     }
