@@ -248,6 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn writes_that_follow_one_another_are_made_together() {
+        let writes = simulate(2, || {
+            let disk = SimDisk::new();
+            let file = disk.create(Path::new("/f"), Access::Direct).unwrap();
+            let mut buffer = WriteBuffer::new(file, Access::Direct, 4 * BLOCK_IO_BYTES);
+            let block = |number: u64| number * BLOCK_IO_BYTES as u64;
+            // Seven blocks in two writes, each of one byte; then the first again, and one after it that is not its neighbour.
+            for number in [0, 1, 2, 3, 4, 5, 6, 0, 8] {
+                buffer.write(&[number as u8 + 1], block(number)).unwrap();
+            }
+            buffer.finish().unwrap();
+            let found = read_whole(&disk, Path::new("/f")).unwrap();
+            let first: Vec<u8> = (0..9).map(|number| found[block(number) as usize]).collect();
+            assert_eq!(first, [1, 2, 3, 4, 5, 6, 7, 0, 9]);
+            disk.direct_writes()
+        });
+        assert_eq!(writes.unwrap(), 4);
+    }
+
+    #[test]
     fn appended_bytes_are_in_the_file_in_order_and_followed_by_zeros_only() {
         for access in [Access::Buffered, Access::Direct] {
             let (disk, path) = (SimDisk::new(), Path::new("/f"));

@@ -422,6 +422,25 @@ mod tests {
     }
 
     #[test]
+    fn extents_that_follow_one_another_are_written_in_large_pieces_and_their_headers_once() {
+        let (disk, piece_bytes) = (SimDisk::new(), 64 << 10);
+        let buffers = (4096, piece_bytes);
+        let mut builder = SegmentBuilder::create(&disk, Path::new("s"), FileId(4), Access::Direct, buffers).unwrap();
+        for extent in 0..20 {
+            let records: Vec<Vec<u8>> = (0..16).map(|number| record(16 * extent + number, 1000)).collect();
+            let bytes: usize = records.iter().map(Vec::len).sum();
+            builder.begin_extent(FileId(5 + extent), bytes as u64);
+            for record in records {
+                builder.add(extent as usize, &record, record.len() as u64).unwrap();
+            }
+        }
+        let places = builder.finish().unwrap();
+        let bytes = EXTENT_ALIGN + places.iter().map(ExtentPlace::space).sum::<u64>();
+        assert_eq!(disk.direct_writes(), bytes.div_ceil(piece_bytes as u64));
+        assert_eq!(read(&disk).unwrap().0.len(), 320);
+    }
+
+    #[test]
     fn an_extent_of_unknown_length_is_followed_by_the_next_one() {
         for access in [Access::Buffered, Access::Direct] {
             let disk = SimDisk::new();

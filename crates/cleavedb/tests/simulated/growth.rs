@@ -203,3 +203,24 @@ fn a_close_after_recovery_leaves_no_space_beyond_the_records() {
         });
     }
 }
+
+/// The largest size of a log is a part of the memory budget, which may be any number.
+#[test]
+fn logs_of_the_largest_size_are_filled_whatever_it_is() {
+    for odd in [0, 1, 4095, 20_000] {
+        in_world(1, move || {
+            let disk = SimDisk::new();
+            let mut tuning = growing();
+            tuning.log_bytes = (64 << 10) + odd;
+            tuning.log_bytes_min = tuning.log_bytes;
+            let db = open_with(&disk, Options::new().log_backend(LogBackend::Ring), tuning).unwrap();
+            for number in 0..400 {
+                put(&db, number).unwrap();
+            }
+            let stats = db.stats();
+            let full = stats.log_bytes_written / (64 << 10);
+            assert!(stats.logs.len() as u64 <= full + 2, "{} logs, {full} full ones", stats.logs.len());
+            db.close().unwrap();
+        });
+    }
+}

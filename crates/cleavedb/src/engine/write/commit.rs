@@ -198,11 +198,9 @@ impl Core {
     fn append_group(&self, commit: &mut CommitState, group: &[&Batch]) -> Result<()> {
         let body_bytes: u64 = group.iter().map(|batch| batch.record_bytes()).sum();
         let frame_bytes = HEADER_BYTES as u64 + body_bytes;
-        if !commit
-            .writer
-            .as_ref()
-            .is_some_and(|writer| writer.has_room(frame_bytes + PADDING_ROOM, self.settings.tuning.log_bytes))
-        {
+        let capacity_max = self.log_capacity_max();
+        let has_room = |writer: &LogWriter| writer.has_room(frame_bytes + PADDING_ROOM, capacity_max);
+        if !commit.writer.as_ref().is_some_and(has_room) {
             self.rotate_log(commit, frame_bytes + PADDING_ROOM)?;
         }
         let frame_offset = match self.append_frame(commit, group, body_bytes) {

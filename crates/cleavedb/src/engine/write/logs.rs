@@ -245,6 +245,11 @@ impl Core {
         [usual, usual / 4, usual / 16].map(|size| size.next_multiple_of(BLOCK_IO_BYTES as u64).max(needed))
     }
 
+    /// The capacity of the largest logs of the usual size: whole blocks.
+    pub(super) fn log_capacity_max(&self) -> u64 {
+        self.settings.tuning.log_bytes.next_multiple_of(BLOCK_IO_BYTES as u64)
+    }
+
     /// True if the fast tier has room for a log of the usual size.
     pub fn has_room_for_log(&self) -> bool {
         let FastFill { budget, bytes } = self.fast_fill();
