@@ -107,7 +107,7 @@ fn on_both_tiers(disk: &SimDisk, options: &Options, tuning: &Tuning, numbers: &A
 /// How a disk fails, and when.
 fn failures(directory: &str) -> Vec<(LogBackend, Faults)> {
     let faults = || Faults { within: Some(directory.into()), lasting: true, ..Faults::default() };
-    let lasting = [0, 11].into_iter().flat_map(|after| {
+    let lasting = [0, 5, 11].into_iter().flat_map(|after| {
         [
             Faults { fail_write_after: Some(after), ..faults() },
             Faults { fail_sync_after: Some(after), ..faults() },
@@ -116,7 +116,7 @@ fn failures(directory: &str) -> Vec<(LogBackend, Faults)> {
     });
     let on_both = lasting.flat_map(|faults| BACKENDS.map(|backend| (backend, faults.clone())));
     // What one sync should have made durable counts as clean from then on, and later syncs succeed.
-    let once = (0..8).map(|after| Faults { fail_sync_after: Some(after), lasting: false, ..faults() });
+    let once = (0..20).map(|after| Faults { fail_sync_after: Some(after), lasting: false, ..faults() });
     on_both.chain(BACKENDS.into_iter().cycle().zip(once)).collect()
 }
 
