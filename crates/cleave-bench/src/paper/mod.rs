@@ -147,7 +147,7 @@ impl Paper {
         let has = |experiment: &Experiment, text: &String| experiment.name.contains(&**text);
         if let Some(text) = texts.iter().find(|text| !self.experiments.iter().any(|experiment| has(experiment, text))) {
             let names: Vec<&str> = self.experiments.iter().map(|experiment| experiment.name).collect();
-            return Err(Failure::new(format!("no experiment is called {text:?}: {}", names.join("; "))));
+            return Err(Failure::new(format!("no experiment has {text:?} in its name: {}", names.join("; "))));
         }
         let is_chosen = |it: &&Experiment| texts.is_empty() || texts.iter().any(|text| has(it, text));
         Ok(self.experiments.iter().filter(is_chosen).collect())

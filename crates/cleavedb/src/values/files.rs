@@ -57,7 +57,7 @@ pub struct ValueFiles {
 /// What the choice of victims and the pace of writers follow from.
 #[derive(Clone)]
 pub struct ValueFigures {
-    /// The files as the choice of victims sees them.
+    /// The files as the choice of victims sees them, by number.
     pub candidates: Vec<Candidate>,
     /// Total bytes of all value files, but for logs that hash indexes reference.
     pub file_bytes: u64,

@@ -342,17 +342,20 @@ impl Redirect {
         {
             return Ok(answer);
         }
-        let Some(last) = self.last()?.filter(|last| offset <= last.offset) else { return Ok(None) };
+        let last = self.last();
+        if last.is_some_and(|last| offset > last.offset) {
+            return Ok(None);
+        }
         // The page is in low..high; known offsets at both ends guide the interpolation.
         let (mut low, mut high) = (0, self.table.len / PAGE_BYTES as u64);
-        let (mut below, mut above) = (0, last.offset);
+        let (mut below, mut above) = (0, last.map(|last| last.offset));
+        let mut pages = last.map_or(high as f64, |last| last.pages);
         let mut guesses = 0;
         while low < high {
-            let guess = match guesses {
+            let guess = match above {
                 // After a few wrong guesses, bisection bounds the search.
-                0..4 if above > below => {
+                Some(above) if guesses < 4 && above > below => {
                     let part = (offset.saturating_sub(below)) as f64 / (above - below) as f64;
-                    let pages = if guesses == 0 { last.pages } else { (high - low) as f64 };
                     (low + (part * pages) as u64).min(high - 1)
                 }
                 _ => low + (high - low) / 2,
@@ -365,27 +368,26 @@ impl Redirect {
                     *known = Some(page);
                     return Ok(answer);
                 }
-                Looked::Before(first) => (high, above) = (guess, first),
+                Looked::Before(first) => (high, above) = (guess, Some(first)),
                 Looked::After(last) => (low, below) = (guess + 1, last),
             }
+            pages = (high - low) as f64;
         }
         Ok(None)
     }
 
-    /// The last entry of the table, from its last page; `None` if it is empty.
-    fn last(&self) -> Result<Option<LastEntry>> {
+    /// The last entry of the table, from its last page; `None` if it is empty, or that page cannot be read, without which others
+    /// are found by bisection.
+    fn last(&self) -> Option<LastEntry> {
         let pages = self.table.len / PAGE_BYTES as u64;
         if pages == 0 || self.last.get().is_some() {
-            return Ok(self.last.get().copied());
+            return self.last.get().copied();
         }
-        let (page, shape) = (self.page(pages - 1)?, self.table.shape);
+        let (page, shape) = (self.page(pages - 1).ok()?, self.table.shape);
         let entries = partition_point(shape.page_entries(), |index| shape.entry(&page, index).from != 0);
-        if entries == 0 {
-            return Err(self.damaged(pages - 1, "a page is empty"));
-        }
+        let offset = shape.entry(&page, entries.checked_sub(1)?).from;
         let filled = entries as f64 / shape.page_entries() as f64;
-        let last = LastEntry { offset: shape.entry(&page, entries - 1).from, pages: (pages - 1) as f64 + filled };
-        Ok(Some(*self.last.get_or_init(|| last)))
+        Some(*self.last.get_or_init(|| LastEntry { offset, pages: (pages - 1) as f64 + filled }))
     }
 
     /// A page of the table, through the block cache.

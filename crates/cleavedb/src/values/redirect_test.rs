@@ -186,6 +186,36 @@ fn flipped_bytes_are_errors_and_never_wrong_answers() {
     }
 }
 
+/// The last page guides look-ups of all others, which do without it.
+#[test]
+fn a_damaged_page_concerns_only_the_records_in_it() {
+    let disk = SimDisk::new();
+    let pairs: Vec<(u64, RedirectPlace)> = (1..1000).map(|n| (n * 100, (0, n))).collect();
+    let place = write(&disk, &[&pairs], Shape::Pairs)[0];
+    let good = disk.read_file(Path::new("r")).unwrap();
+    let pages = place.len as usize / PAGE_BYTES;
+    assert_eq!(pages, 4);
+    for page in 0..pages {
+        let mut bad = good.clone();
+        bad[place.start as usize + page * PAGE_BYTES] ^= 1;
+        disk.write_file(Path::new("r"), &bad);
+        let redirect = open(&disk, place);
+        for (index, (from, (_, to))) in pairs.iter().enumerate() {
+            let found = follow(&redirect, *from);
+            match index / Shape::Pairs.page_entries() == page {
+                true => assert!(found.is_err(), "{from} in page {page}"),
+                false => assert!(found.is_err() || found.unwrap() == Some((20, *to)), "{from} beside page {page}"),
+            }
+        }
+        let others = pairs.iter().enumerate().filter(|(index, _)| index / Shape::Pairs.page_entries() != page);
+        let (count, found) = others.fold((0, 0), |(count, found), (_, (from, _))| {
+            (count + 1, found + usize::from(follow(&redirect, *from).is_ok()))
+        });
+        // Bisection passes pages beside that of a record.
+        assert!(page < pages - 1 && found * 10 >= count * 9 || found == count, "{found} of {count} beside page {page}");
+    }
+}
+
 #[test]
 fn a_record_longer_than_before_is_corruption() {
     let disk = SimDisk::new();

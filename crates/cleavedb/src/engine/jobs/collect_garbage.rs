@@ -145,7 +145,8 @@ pub(crate) fn those_with_room(values: &ValueFiles, mut victims: Vec<FileId>, roo
 }
 
 fn candidate_of(values: &ValueFiles, file: FileId) -> Option<&Candidate> {
-    values.figures().candidates.iter().find(|candidate| candidate.file == file)
+    let candidates = &values.figures().candidates;
+    candidates.binary_search_by_key(&file, |candidate| candidate.file).ok().map(|index| &candidates[index])
 }
 
 fn live_of(values: &ValueFiles, files: &[FileId]) -> u64 {

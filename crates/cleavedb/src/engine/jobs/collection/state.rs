@@ -252,14 +252,15 @@ fn memory_to_sort(core: &Core, sorted: u64, has_own: bool) -> (usize, Option<Cou
 }
 
 /// Live bytes that a collection which begins now reads only once, as far as the caches can give memory for them; `beside` another
-/// one, they give all of its memory.
+/// one, they give all of its memory. One that does not sort has no limit.
 pub(crate) fn read_once_bytes(core: &Core, beside: bool) -> u64 {
+    if !core.placement.keeps_key_order() {
+        return u64::MAX;
+    }
     let tuning = &core.settings.tuning;
     let taken = if beside { tuning.beside_bytes } else { 0 };
     let given = core.spare_of_caches().saturating_sub(taken);
-    let sorted = (tuning.sorted_bytes_by_gc() + given).min(tuning.sorted_bytes_max());
-    // See `staged_bytes`.
-    (sorted / 8 * 7 / 17 * 16) as u64
+    staged_live_max((tuning.sorted_bytes_by_gc() + given).min(tuning.sorted_bytes_max()))
 }
 
 /// Records larger than this are not kept when their keys are read: not all of such a record is read then.
@@ -274,6 +275,11 @@ fn staged_bytes(bytes: u64, records: u64, sorted_bytes: usize) -> usize {
     if fits { staged as usize } else { 0 }
 }
 
+/// The most live bytes for which [`staged_bytes`] keeps all.
+fn staged_live_max(sorted_bytes: usize) -> u64 {
+    (sorted_bytes / 8 * 7 / 17 * 16) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,5 +291,10 @@ mod tests {
         assert_eq!(staged_bytes(27 << 20, 27 << 10, 32 << 20), 0);
         assert_eq!([staged_bytes(16 << 20, 1 << 10, 32 << 20), staged_bytes(0, 0, 8)], [0, 0]);
         assert_eq!(staged_bytes(u64::MAX, u64::MAX, usize::MAX), 0);
+        for sorted_bytes in [1 << 10, 822_613, 5_898_240, 128 << 20] {
+            let most = staged_live_max(sorted_bytes);
+            let kept = [most, most / 16 * 17].map(|bytes| staged_bytes(bytes, bytes / 1000 + 1, sorted_bytes) > 0);
+            assert_eq!(kept, [true, false], "{sorted_bytes}");
+        }
     }
 }
