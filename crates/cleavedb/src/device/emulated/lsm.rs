@@ -1,25 +1,26 @@
-//! The LSM tree of an emulated device: a sorted map in memory with a log, and sorted runs. A run is written when the map is full, and
-//! runs are merged when most of their bytes are dead, or when there are many.
+//! The LSM tree of an emulated device: a sorted map in memory with a log, and sorted runs. A run is written when the map is full. A
+//! run goes once newer ones cover all of it; some neighbours are merged when most of the bytes of all runs are dead, or when there
+//! are very many.
 //!
-//! Pieces of logs come with new keys in rising order, and go all at once, so there is nothing that has to be sorted over and over.
+//! Pieces of logs come with new keys in rising order, and go all at once, so their runs go as a whole, and nothing is sorted over
+//! and over. A command waits for the work that it finds due, so each piece of that is small.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::iter::Peekable;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::files::{Current, log_path, run_path};
+use super::merging::{RunSize, runs_to_merge};
 use super::pair_log::PairLog;
-use super::run::{Entry, Run, ValueRange};
+use super::run::{Entry, Live, Run, ValueRange};
 use super::timing::Timing;
 use crate::base::{Error, Result};
 use crate::device::KvPair;
 use crate::device::block_side::Medium;
 use crate::io::{File, Storage};
 
-/// With more runs, the newest ones of similar size are merged.
-const RUNS_MAX: usize = 32;
 /// A merge reads this much of the medium together.
 const MERGE_READ_BYTES: u64 = 512 << 10;
 
@@ -81,7 +82,10 @@ impl Lsm {
         };
         current.remove_others(&*storage, &dir)?;
         let runs = current.runs.iter().map(|run| Run::open(&*storage, &run_path(&dir, *run), *run));
-        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let mut runs = runs.collect::<Result<Vec<_>>>()?;
+        for (run, live) in live_of(&runs).into_iter().enumerate() {
+            runs[run].live = live;
+        }
         let (mut memtable, mut memtable_bytes) = (Memtable::new(), 0);
         let log = PairLog::reopen(&*storage, &log_path(&dir, current.log), &mut |key, value| {
             memtable_bytes += key.len() + value.map_or(0, <[u8]>::len);
@@ -153,7 +157,7 @@ impl Lsm {
     pub fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         if self.memtable_bytes >= self.memtable_bytes_max {
             self.write_memtable()?;
-            match self.merge() {
+            match self.drop_dead_runs().and_then(|()| self.merge()) {
                 // It is tried again after the next run.
                 Ok(()) | Err(Error::NoSpace { .. }) => {}
                 Err(error) => return Err(error),
@@ -169,14 +173,45 @@ impl Lsm {
         Ok(())
     }
 
-    /// Writes the map in memory into a run, and begins a new log. Without room, the map and its log stay.
+    /// Writes the map in memory into a run, without deletes that cover nothing, and begins a new log. Without room, the map and its
+    /// log stay.
     fn write_memtable(&mut self) -> Result<()> {
-        let pairs = self.memtable.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
-        let run = self.write_run(pairs)?;
-        let kept = self.runs.len();
-        self.replace(kept, Some(run), true)?;
+        let pairs = self.memtable.iter().filter(|(key, value)| value.is_some() || is_in(&self.runs, key));
+        let mut pairs = pairs.map(|(key, value)| Ok((key.clone(), value.clone()))).peekable();
+        let run = match pairs.peek() {
+            Some(_) => Some(self.write_run(pairs)?),
+            None => None,
+        };
+        let is_run = run.is_some();
+        self.replace(self.runs.len()..self.runs.len(), run, true)?;
         self.memtable.clear();
         self.memtable_bytes = 0;
+        if let Some((newest, older)) = self.runs.split_last_mut().filter(|_| is_run) {
+            for Entry { key, .. } in &newest.entries {
+                let covered = older.iter_mut().rev().find_map(|run| {
+                    let value = run.find(key)?.value;
+                    Some((run, value))
+                });
+                if let Some((run, Some(value))) = covered {
+                    run.live.remove(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes runs of which newer ones cover every value, and whose deletes cover nothing that stays.
+    fn drop_dead_runs(&mut self) -> Result<()> {
+        let mut at = 0;
+        while at < self.runs.len() {
+            let (older, rest) = self.runs.split_at(at);
+            let covers = |entry: &Entry| entry.value.is_none() && is_in(older, &entry.key);
+            let dead = rest.iter().take_while(|run| run.live.values == 0 && !run.entries.iter().any(covers)).count();
+            if dead > 0 {
+                self.replace(at..at + dead, None, false)?;
+            }
+            at += 1;
+        }
         Ok(())
     }
 
@@ -200,16 +235,12 @@ impl Lsm {
         result
     }
 
-    /// Puts a new list of runs in force, the first `kept` of the present ones and then `run`, together with a new log if the one so
-    /// far has nothing that is not in it; removes what has no place in it. Nothing is changed if there is no room.
-    fn replace(&mut self, kept: usize, run: Option<Run>, with_new_log: bool) -> Result<()> {
+    /// Puts a new list of runs in force, with `run` in the place of those in `gone`, together with a new log if the one so far has
+    /// nothing that is not in it; removes what has no place in it. Nothing is changed if there is no room.
+    fn replace(&mut self, gone: Range<usize>, run: Option<Run>, with_new_log: bool) -> Result<()> {
         let mut next = self.current.clone();
-        next.runs.truncate(kept);
-        let mut made = Vec::new();
-        if let Some(run) = &run {
-            next.runs.push(run.number);
-            made.push(run_path(&self.dir, run.number));
-        }
+        next.runs.splice(gone.clone(), run.as_ref().map(|run| run.number));
+        let mut made: Vec<PathBuf> = run.iter().map(|run| run_path(&self.dir, run.number)).collect();
         // Also without a run its number is used up.
         next.next_number += 1;
         let mut log = None;
@@ -222,9 +253,8 @@ impl Lsm {
         }
         self.or_remove(next.write(&*self.storage, &self.dir), &made)?;
         let former = std::mem::replace(&mut self.current, next);
-        let gone = self.runs.split_off(kept);
-        self.runs.extend(run);
-        let mut gone: Vec<PathBuf> = gone.iter().map(|run| run_path(&self.dir, run.number)).collect();
+        let gone = self.runs.splice(gone, run);
+        let mut gone: Vec<PathBuf> = gone.map(|run| run_path(&self.dir, run.number)).collect();
         if let Some(log) = log {
             self.log = log;
             gone.push(log_path(&self.dir, former.log));
@@ -232,27 +262,19 @@ impl Lsm {
         gone.iter().try_for_each(|path| self.storage.remove(path))
     }
 
-    /// Merges runs if that is due.
+    /// Merges some runs if that is due, without what newer ones cover.
     fn merge(&mut self) -> Result<()> {
-        let bytes: u64 = self.runs.iter().map(|run| run.bytes).sum();
-        let mostly_dead = bytes > 2 * self.used_bytes + 2 * self.memtable_bytes_max as u64;
-        if !mostly_dead && self.runs.len() <= RUNS_MAX {
+        let sizes: Vec<RunSize> =
+            self.runs.iter().map(|run| RunSize { bytes: run.bytes, live: run.live.bytes }).collect();
+        let Some(merged) = runs_to_merge(&sizes, self.used_bytes, self.memtable_bytes_max as u64) else {
             return Ok(());
-        }
-        let mut first = self.runs.len().saturating_sub(1);
-        let mut sum = self.runs.last().map_or(0, |run| run.bytes);
-        while first > 0 && (mostly_dead || self.runs[first - 1].bytes <= 2 * sum || first + 1 == self.runs.len()) {
-            first -= 1;
-            sum += self.runs[first].bytes;
-        }
+        };
         let mut newest: BTreeMap<&[u8], (&Run, Option<ValueRange>)> = BTreeMap::new();
-        for run in &self.runs[first..] {
+        for run in &self.runs[merged.clone()] {
             newest.extend(run.entries.iter().map(|entry| (&*entry.key, (run, entry.value))));
         }
-        if first == 0 {
-            // Nothing older is left that a delete would cover.
-            newest.retain(|_, (_, value)| value.is_some());
-        }
+        let (older, newer) = (&self.runs[..merged.start], &self.runs[merged.end..]);
+        newest.retain(|key, (_, value)| !is_in(newer, key) && (value.is_some() || is_in(older, key)));
         let written = match newest.is_empty() {
             true => None,
             false => {
@@ -269,12 +291,12 @@ impl Lsm {
                 Some(written)
             }
         };
-        self.replace(first, written, false)
+        self.replace(merged, written, false)
     }
 
     /// Removes all pairs, durably.
     pub fn reset(&mut self) -> Result<()> {
-        self.replace(0, None, true)?;
+        self.replace(0..self.runs.len(), None, true)?;
         self.memtable.clear();
         (self.memtable_bytes, self.used_bytes) = (0, 0);
         Ok(())
@@ -333,6 +355,20 @@ impl Lsm {
         }
         Merged { sources }
     }
+}
+
+/// Some of these runs have an entry of the key.
+fn is_in(runs: &[Run], key: &[u8]) -> bool {
+    runs.iter().any(|run| run.find(key).is_some())
+}
+
+/// What no newer run covers, of each of these, which come oldest first.
+fn live_of(runs: &[Run]) -> Vec<Live> {
+    let mut seen = HashSet::new();
+    let mut live: Vec<Live> =
+        runs.iter().rev().map(|run| Live::of(run.entries.iter().filter(|entry| seen.insert(&entry.key)))).collect();
+    live.reverse();
+    live
 }
 
 type Source<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Found<'a>)> + 'a>>;

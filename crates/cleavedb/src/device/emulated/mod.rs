@@ -10,6 +10,7 @@ mod timing;
 mod pair_log;
 mod run;
 mod lsm;
+mod merging;
 mod files;
 
 use std::io;

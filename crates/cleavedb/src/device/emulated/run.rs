@@ -43,6 +43,32 @@ pub(super) struct Run {
     pub entries: Vec<Entry>,
     /// Bytes of its file.
     pub bytes: u64,
+    /// What no newer run covers; the tree keeps it up to date.
+    pub live: Live,
+}
+
+/// Values, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Live {
+    pub values: usize,
+    pub bytes: u64,
+}
+
+impl Live {
+    /// The values among these entries.
+    pub fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Live {
+        let values = entries.filter_map(|entry| entry.value);
+        values.fold(Live::default(), |live, value| Live {
+            values: live.values + 1,
+            bytes: live.bytes + u64::from(value.len),
+        })
+    }
+
+    /// One of the values was covered.
+    pub fn remove(&mut self, value: ValueRange) {
+        self.values -= 1;
+        self.bytes -= u64::from(value.len);
+    }
 }
 
 impl Run {
@@ -88,7 +114,8 @@ impl Run {
         timing.write(pending.len() as u64);
         file.sync()?;
         let bytes = written + pending.len() as u64;
-        Ok(Run { number, file, entries, bytes })
+        let live = Live::of(entries.iter());
+        Ok(Run { number, file, entries, bytes, live })
     }
 
     /// Opens a run.
@@ -118,13 +145,20 @@ impl Run {
             rest = after;
         }
         match rest.is_empty() && entries.len() as u64 == count && offset == keys_start {
-            true => Ok(Run { number, file, entries, bytes }),
+            true => {
+                let live = Live::of(entries.iter());
+                Ok(Run { number, file, entries, bytes, live })
+            }
             false => Err(damaged(keys_start)),
         }
     }
 
     /// The entry of a key.
     pub fn find(&self, key: &[u8]) -> Option<&Entry> {
+        let (first, last) = (self.entries.first()?, self.entries.last()?);
+        if !(&*first.key..=&*last.key).contains(&key) {
+            return None;
+        }
         let at = self.entries.binary_search_by(|entry| (*entry.key).cmp(key)).ok()?;
         Some(&self.entries[at])
     }
