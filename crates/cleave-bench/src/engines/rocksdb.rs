@@ -58,7 +58,7 @@ pub const BLOBDB: Kind = Kind {
     merges: Merges::Native,
     notes: &[
         "memtables charged to the block cache, up to half of it",
-        "values of 128 bytes and more in blob files, with garbage collection; they share the block cache",
+        "values of 128 bytes and more in blob files, with garbage collection that reads 2 MiB ahead; they share the block cache",
     ],
     notes_of: |settings| {
         let blobs =
@@ -91,6 +91,9 @@ const PENDING_BYTES_STOP: usize = 256 << 30;
 const STALL_LINE: &str = "Cumulative stall:";
 /// Values of at least this size go to blob files.
 const BLOB_BYTES_MIN: u64 = 128;
+/// What garbage collection of blob files reads at once; by default it reads each value on its own, which with direct I/O is
+/// slower by an order of magnitude.
+const BLOB_READ_AHEAD: u64 = 2 << 20;
 /// A scan that passes this many neighbouring tombstones writes a range tombstone for them; off by default. The crate has no
 /// method for this option.
 const SCANNED_TOMBSTONES: &str = "min_tombstones_for_range_conversion=16";
@@ -140,6 +143,7 @@ fn open(settings: &Settings, variant: Variant) -> Result<Box<dyn Engine>> {
         options.set_enable_blob_files(true);
         options.set_min_blob_size(BLOB_BYTES_MIN);
         options.set_enable_blob_gc(true);
+        options.set_blob_compaction_readahead_size(BLOB_READ_AHEAD);
         options.set_blob_compression_type(compression);
         // Otherwise values would be cached only by the page cache, outside the memory budget.
         options.set_blob_cache(&cache);
