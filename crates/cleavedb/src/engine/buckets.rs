@@ -61,21 +61,38 @@ impl Buckets {
         let base = versions.base_seqno();
         let Some((bucket, newest)) = self.newer_than(key, base) else { return Ok(()) };
         let segments = bucket.extents.iter().map(|extent| extent.segment);
-        let cached = tables.operands().map(|operands| operands.find(key, segments, snapshot, base));
-        if let Some(Some(found)) = cached {
+        if let Some(found) = tables.operands().and_then(|operands| operands.find(key, segments, snapshot, base)) {
             versions.join(found);
             return Ok(());
         }
         let found =
             self.collect(bucket, snapshot, base, |segment, found| tables.look_up(segment, key, snapshot, found))?;
-        if cached.is_some() && newest.seqno_max <= snapshot {
-            let all: Vec<KeyVersion> = found.deltas().iter().chain(found.base()).cloned().collect();
-            if tables.operands().is_some_and(|operands| operands.admits(&all)) {
-                tables.note_operands(OperandList::new(newest.segment, found.base_seqno(), &all));
-            }
-        }
-        versions.join(found);
+        InSegments { found, newest }.join_to(versions, snapshot, tables);
         Ok(())
+    }
+
+    /// As [`look_up`](Buckets::look_up), from cached blocks of segments alone. Adds the blocks that it would read next from each
+    /// extent; with any of them the result is not complete. `None`: no operand is newer than `base`.
+    pub fn look_up_cached(
+        &self,
+        key: &[u8],
+        snapshot: Seqno,
+        base: Seqno,
+        missing: &mut Vec<MissingBlock>,
+    ) -> Result<Option<InSegments<'_>>> {
+        let Some((bucket, newest)) = self.newer_than(key, base) else { return Ok(None) };
+        let mut tables = OneKeyCached(OneKey::default());
+        let found = self.collect(bucket, snapshot, base, |segment, found| {
+            match tables.look_up(segment, key, snapshot, found) {
+                Err(Unanswered::Failed(error)) => Err(error),
+                Err(Unanswered::NotCached(block)) => {
+                    missing.push(block);
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
+            }
+        });
+        found.map(|found| Some(InSegments { found, newest }))
     }
 
     /// The bucket of a key with its newest extent, unless all of it is at or below `base`.
@@ -112,23 +129,6 @@ impl Buckets {
         !operands.may_serve(key, bucket.extents.iter().map(|extent| extent.segment), snapshot)
     }
 
-    /// Adds the blocks that [`look_up`](Buckets::look_up) would read next from each extent, if the base is not newer than `base`.
-    pub fn add_missing(&self, key: &[u8], snapshot: Seqno, base: Seqno, missing: &mut Vec<MissingBlock>) -> Result<()> {
-        let Some((bucket, _)) = self.newer_than(key, base) else { return Ok(()) };
-        let mut tables = OneKeyCached(OneKey::default());
-        let collected = self.collect(bucket, snapshot, base, |segment, found| {
-            match tables.look_up(segment, key, snapshot, found) {
-                Err(Unanswered::Failed(error)) => Err(error),
-                Err(Unanswered::NotCached(block)) => {
-                    missing.push(block);
-                    Ok(())
-                }
-                Ok(()) => Ok(()),
-            }
-        });
-        collected.map(drop)
-    }
-
     /// The newest segment of the bucket of a key.
     pub fn newest_segment(directory: &Directory, key: &[u8]) -> Option<FileId> {
         directory.find(key)?.extents.first().map(|extent| extent.segment)
@@ -161,6 +161,26 @@ impl Buckets {
         let overlapping = &self.directory.buckets()[self.directory.overlapping(from, range.to.as_deref())];
         let sizes = overlapping.iter().map(|bucket| (bucket.entries(), bucket.bytes()));
         sizes.fold((0, 0), |(entries, bytes), (more, more_bytes)| (entries + more, bytes + more_bytes))
+    }
+}
+
+/// What the segments of a bucket hold of a key.
+pub(crate) struct InSegments<'a> {
+    found: KeyVersions,
+    newest: &'a Extent,
+}
+
+impl InSegments<'_> {
+    /// Adds it to what all other layers hold of the key, and notes the list for the operand cache if that is right for others, too.
+    pub fn join_to<T: TableLookUp>(self, versions: &mut KeyVersions, snapshot: Seqno, tables: &mut T) {
+        let InSegments { found, newest } = self;
+        if newest.seqno_max <= snapshot && tables.operands().is_some() {
+            let all: Vec<KeyVersion> = found.deltas().iter().chain(found.base()).cloned().collect();
+            if tables.operands().is_some_and(|operands| operands.admits(&all)) {
+                tables.note_operands(OperandList::new(newest.segment, found.base_seqno(), &all));
+            }
+        }
+        versions.join(found);
     }
 }
 

@@ -116,6 +116,18 @@ impl Layer {
         }
     }
 
+    /// An upper bound on the sequence numbers that it has for the full keys from `first` to `last`, both included; 0 if it has none.
+    pub fn newest_within(&self, first: &[u8], last: &[u8]) -> Seqno {
+        match self {
+            Layer::Table(_) | Layer::Level(..) => {
+                let metas = self.tables().iter().map(|table| table.meta());
+                let within = metas.filter(|meta| &meta.end[..] > first && &meta.smallest[..] <= last);
+                within.map(|meta| meta.seqno_max).max().unwrap_or_default()
+            }
+            _ => self.interval().map_or(Seqno::ZERO, |(_, newest)| newest),
+        }
+    }
+
     /// The input for a scan of the full keys from `lower` to `upper` (exclusive).
     pub fn scan(&self, lower: &[u8], upper: Option<&[u8]>) -> LayerScan {
         match self {

@@ -70,6 +70,44 @@ fn a_read_of_cached_operands_reads_no_segment_whatever_jobs_have_done() {
     });
 }
 
+/// Look-ups of blocks while the operands of four flushes are rewritten, whose bases are in a table; with `newer_puts`, another table
+/// has newer ones of the first and the last key.
+fn looked_up_by_a_rewrite(newer_puts: bool) -> u64 {
+    let mut tuning = calm();
+    tuning.bucket_extents_max = 4;
+    let db = open_with(&SimDisk::new(), options(), tuning).unwrap();
+    let lists = in_buckets(&db, "chain");
+    let key = |number: usize| format!("{number:03}");
+    (0..200).for_each(|number| lists.put(key(number), "base").unwrap());
+    db.flush().unwrap();
+    let before = db.stats();
+    for round in 0..4 {
+        (0..200).for_each(|number| lists.merge(key(number), "1").unwrap());
+        if newer_puts && round == 2 {
+            [0, 199].iter().for_each(|number| lists.put(key(*number), "new").unwrap());
+        }
+        db.flush().unwrap();
+    }
+    db.wait_for_background().unwrap();
+    let after = db.stats();
+    assert!(after.deltas.rewrites > before.deltas.rewrites);
+    for number in 0..200 {
+        let expected = if newer_puts && number % 199 == 0 { "new+1" } else { "base+1+1+1+1" };
+        assert_eq!(text(&lists, &key(number)).as_deref(), Some(expected));
+    }
+    let blocks = |stats: &cleavedb::Stats| stats.block_cache_hits + stats.block_cache_misses;
+    blocks(&after) - blocks(&before)
+}
+
+/// What a table has can cover an operand, or lie between two, only if it is newer than the oldest of them.
+#[test]
+fn a_rewrite_looks_for_bases_only_in_tables_that_have_something_newer() {
+    in_world(1, || {
+        let [older, newer] = [false, true].map(looked_up_by_a_rewrite);
+        assert!(4 * older < newer, "{older} look-ups where all bases are older, {newer} else");
+    });
+}
+
 #[test]
 fn a_store_without_merges_has_no_operand_cache() {
     in_world(1, || {

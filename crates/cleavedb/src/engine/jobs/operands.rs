@@ -8,7 +8,7 @@ use crate::base::operator::join_neighbours;
 use crate::base::{Kind, OperatorSource, Result, Seqno, Stamp, limits, split_key};
 use crate::deltas::policy::OPERANDS_MAX;
 use crate::engine::core::Core;
-use crate::engine::layer::collect_versions;
+use crate::engine::layer::{Layer, collect_versions};
 use crate::engine::snapshots::JobHorizon;
 use crate::engine::view::View;
 use crate::levels::point_reads::OneKey;
@@ -40,10 +40,15 @@ impl<'a> Operands<'a> {
         Operands { core, horizon, evidence, waits_for_snapshot: false, refused, folded }
     }
 
-    /// For keys in their order, the newest base in all other layers. What lies in tables is read for all of them together.
-    pub fn bases_of<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Result<Seqno>> {
-        let view = &self.horizon.view;
-        let found = self.core.collect_many(view.layers_beside_buckets(), keys, Seqno::MAX);
+    /// For the keys of a window, with their versions, the newest base in all other layers; 0 where that is older than all of these
+    /// versions. What lies in tables is read for all of them together, and tables that have nothing newer are not read at all.
+    pub fn bases_of(&self, window: &[(Vec<u8>, Vec<KeyVersion>)]) -> Vec<Result<Seqno>> {
+        let (Some((first, _)), Some((last, _))) = (window.first(), window.last()) else { return Vec::new() };
+        let versions = window.iter().flat_map(|(_, versions)| versions);
+        let oldest = versions.map(|(stamp, _)| stamp.seqno()).min().unwrap_or_default();
+        let layers = self.horizon.view.layers_beside_buckets().iter();
+        let newer: Vec<Layer> = layers.filter(|layer| layer.newest_within(first, last) >= oldest).cloned().collect();
+        let found = self.core.collect_many(&newer, window.iter().map(|(key, _)| &key[..]), Seqno::MAX);
         found.into_iter().map(|versions| versions.map(|versions| versions.base_seqno())).collect()
     }
 

@@ -415,7 +415,7 @@ impl RewriteBuckets {
         let Some(mut windows) = windows else { return Ok(()) };
         let mut before: Option<Vec<u8>> = None;
         while windows.advance()? {
-            let bases = operands.bases_of(windows.keys.iter().map(|(key, _)| &key[..]));
+            let bases = operands.bases_of(&windows.keys);
             for ((key, versions), base) in windows.keys.drain(..).zip(bases) {
                 rest = rest.saturating_sub(bytes_of(&key, &versions));
                 let kept = operands.compact(&key, versions, base);

@@ -43,7 +43,7 @@ impl Core {
     ) -> Result<()> {
         let mut cached = OneKeyCached(std::mem::take(tables));
         let (mut waited_for, mut value): (Vec<(FileId, u64)>, Option<KeyVersion>) = (Vec::new(), None);
-        let is_found = loop {
+        let in_segments = loop {
             versions.clear();
             let mut missing = Vec::new();
             let has_base = match collect_versions(view.layers_beside_buckets(), full, seqno, &mut cached, versions) {
@@ -54,25 +54,29 @@ impl Core {
                 }
                 Ok(()) => true,
             };
-            buckets.add_missing(full, seqno, versions.base_seqno(), &mut missing)?;
+            let in_segments = buckets.look_up_cached(full, seqno, versions.base_seqno(), &mut missing)?;
             if missing.is_empty() {
-                break true;
+                break Some(in_segments);
             }
             if missing.iter().any(|block| waited_for.contains(&block.place())) {
                 // It was read and evicted, or its read failed.
-                break false;
+                break None;
             }
             waited_for.extend(missing.iter().map(MissingBlock::place));
             let base = versions.base().filter(|_| has_base && value.is_none()).cloned();
             self.read_together(view, full, missing, base, &mut value);
         };
         *tables = cached.0;
-        if !is_found {
-            versions.clear();
-        }
-        let found = match is_found {
-            true => buckets.look_up(full, seqno, tables, versions),
-            false => collect_versions(view.layers(), full, seqno, tables, versions),
+        let found = match in_segments {
+            Some(Some(in_segments)) => {
+                in_segments.join_to(versions, seqno, tables);
+                Ok(())
+            }
+            Some(None) => Ok(()),
+            None => {
+                versions.clear();
+                collect_versions(view.layers(), full, seqno, tables, versions)
+            }
         };
         let table = versions.base_table();
         if let Some((stamp, value)) = value
