@@ -239,7 +239,7 @@ impl OperandCache {
     ) -> Option<KeyVersions> {
         let lists = self.lists.get().filter(|_| self.capacity() > 0)?;
         let Some(list) = lists.get(full_key) else {
-            self.ghosts.note_miss(&full_key);
+            self.note_absent(full_key);
             return None;
         };
         let found = list.versions_in(segments, snapshot, base);
@@ -247,6 +247,11 @@ impl OperandCache {
             self.unfit.fetch_add(1, Ordering::Relaxed);
         }
         found
+    }
+
+    /// Counts a key without a list towards the [`demand`](OperandCache::demand), if it had one a short time before.
+    pub fn note_absent(&self, full_key: &[u8]) {
+        self.ghosts.note_miss(&full_key);
     }
 
     /// Counts a miss: the operands of a key were read from segments.

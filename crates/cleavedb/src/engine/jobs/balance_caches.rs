@@ -77,6 +77,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -84,9 +85,11 @@ mod tests {
     use crate::io::SimDisk;
     use crate::sched::sim::simulate;
     use crate::sched::thread::sleep;
-    use crate::{Db, Options};
+    use crate::{Db, DeltaPlacement, KeyspaceOptions, MergeOperator, Options};
 
     const VALUES: u32 = 600;
+    /// More lists than the operand cache holds.
+    const LISTS: u32 = 2000;
 
     fn key(number: u32) -> String {
         format!("{number:04}")
@@ -95,7 +98,7 @@ mod tests {
     /// A database with more separated values than the value cache holds.
     fn filled(stats_interval: Option<Duration>) -> Db {
         let tuning = Tuning { stats_interval, cache_bytes: 2 << 20, ..Tuning::tiny() };
-        let disk = std::sync::Arc::new(SimDisk::new());
+        let disk = Arc::new(SimDisk::new());
         let options = Options::new().background_threads(1);
         let db = crate::api::db::open(disk, Path::new("/db"), options, Some(tuning)).unwrap();
         for number in 0..VALUES {
@@ -153,6 +156,49 @@ mod tests {
             drop(pause);
             sleep(Duration::from_millis(1));
             assert!(balances(&db) > before);
+        });
+    }
+
+    /// Joins operands.
+    struct Append;
+
+    impl MergeOperator for Append {
+        fn name(&self) -> &str {
+            "append"
+        }
+
+        fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
+            Ok([&[base.unwrap_or_default()][..], operands].concat().concat())
+        }
+
+        fn partial_merge(&self, _: &[u8], _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    #[test]
+    fn look_ups_of_evicted_operand_lists_count_as_demand_however_they_are_read() {
+        in_world(|| {
+            let tuning = Tuning { cache_bytes: 2 << 20, ..Tuning::tiny() };
+            let options = Options::new().background_threads(1).merge_operator(Arc::new(Append));
+            let db = crate::api::db::open(Arc::new(SimDisk::new()), Path::new("/db"), options, Some(tuning)).unwrap();
+            let options = KeyspaceOptions::new().merge_operator("append").deltas(DeltaPlacement::Buckets);
+            let lists = db.create_keyspace("lists", options).unwrap();
+            (0..LISTS).for_each(|number| lists.put(key(number), "base").unwrap());
+            db.flush().unwrap();
+            (0..LISTS).for_each(|number| lists.merge(key(number), [number as u8; 100]).unwrap());
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let _pause = db.pause_background().unwrap();
+            let demand_of = |read: &dyn Fn(String)| {
+                let operands = &db.inner.core.memory.operands;
+                operands.reset_demand();
+                (0..2 * LISTS).for_each(|number| read(key(number % LISTS)));
+                operands.demand().hits
+            };
+            let alone = demand_of(&|key| assert!(lists.get(key).unwrap().is_some()));
+            let together = demand_of(&|key| assert!(lists.multi_get([key])[0].as_ref().unwrap().is_some()));
+            assert!(alone > 0 && together > 0, "{alone} and {together}");
         });
     }
 }

@@ -69,6 +69,9 @@ impl Core {
         *tables = cached.0;
         let found = match in_segments {
             Some(Some(in_segments)) => {
+                if !self.memory.operands.holds(full) {
+                    self.memory.operands.note_absent(full);
+                }
                 in_segments.join_to(versions, seqno, tables);
                 Ok(())
             }
