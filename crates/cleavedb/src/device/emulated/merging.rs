@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// With more runs, some neighbours are merged.
-const RUNS_MAX: usize = 512;
+/// With more runs, each of which is an open file, some neighbours are merged.
+const RUNS_MAX: usize = 128;
 /// A merge has at most this many runs...
 const MERGED_RUNS_MAX: usize = 8;
 /// ...and, unless one or two of them are larger, bytes of this many full maps.
@@ -58,13 +58,14 @@ mod tests {
             (runs(&[(100, 100), (900, 50), (100, 90), (100, 100)]), 340, Some(1..2)),
             // At most eight runs.
             (runs(&[(100, 0); 20]), 0, Some(12..20)),
-            (runs(&many), 51_200, None),
+            (runs(&many), 100 * RUNS_MAX as u64, None),
         ];
         for (runs, used, wanted) in cases {
             assert_eq!(runs_to_merge(&runs, used, 100), wanted, "{runs:?} {used}");
         }
         many.extend([(40, 40), (40, 40), (100, 100)]);
-        assert_eq!(runs_to_merge(&runs(&many), 51_380, 100), Some(507..515));
+        let used = many.iter().map(|(bytes, _)| bytes).sum();
+        assert_eq!(runs_to_merge(&runs(&many), used, 100), Some(RUNS_MAX - 5..RUNS_MAX + 3));
         let large = vec![(5000, 5000); RUNS_MAX + 1];
         assert_eq!(runs_to_merge(&runs(&large), 5000 * large.len() as u64, 100).map(|range| range.len()), Some(2));
     }
