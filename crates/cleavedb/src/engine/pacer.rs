@@ -33,8 +33,15 @@ pub(crate) const PACE_MIN: f64 = 1e6;
 pub(crate) const PACED_WAIT_MAX: Duration = Duration::from_millis(8);
 
 /// The shortest wait; shorter ones accumulate as debt. Few writes that wait for several milliseconds are better than
-/// many that wait for one (at 100,000 writes per second, less than 1 in 1000 waits).
-pub(crate) const PACED_WAIT_MIN: Duration = Duration::from_millis(5);
+/// many that wait for one (at 100,000 writes per second, less than 1 in 500 waits)...
+pub(crate) const PACED_WAIT_LONG: Duration = Duration::from_millis(5);
+
+/// ...but if more than 1 in [`WAITS_ONE_IN`] would wait for so long, many that wait for less are better: large values are
+/// written at a low rate, and one in a hundred waits is the 99th percentile.
+pub(crate) const PACED_WAIT_MIN: Duration = Duration::from_micros(500);
+
+/// See [`PACED_WAIT_MIN`].
+const WAITS_ONE_IN: f64 = 200.0;
 
 /// Time constant of the moving average of drain rates, in seconds.
 pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
@@ -277,7 +284,9 @@ impl PacerState {
         let paid = now.saturating_sub(self.debt.at).as_secs_f64() * rate;
         self.debt = Debt { bytes: (self.debt.bytes - paid).max(0.0) + bytes as f64, at: now };
         let wait = Duration::from_secs_f64(self.debt.bytes / rate);
-        if wait < PACED_WAIT_MIN { Duration::ZERO } else { wait.min(PACED_WAIT_MAX) }
+        let is_rare = WAITS_ONE_IN * bytes as f64 / rate <= PACED_WAIT_LONG.as_secs_f64();
+        let least = if is_rare { PACED_WAIT_LONG } else { PACED_WAIT_MIN };
+        if wait < least { Duration::ZERO } else { wait.min(PACED_WAIT_MAX) }
     }
 
     /// Takes back the charge of a write that does not take place.

@@ -51,21 +51,28 @@ fn the_pace_never_falls_below_its_minimum_and_an_unmeasured_stage_has_the_assume
 
 #[test]
 fn the_waits_of_writes_add_up_to_the_pace_and_no_single_wait_exceeds_its_maximum() {
-    let mut state = PacerState::default();
     let rate = 1e6;
-    let mut waits = Vec::new();
-    let mut time = Duration::from_secs(1);
-    for _ in 0..1000 {
-        let wait = state.charge(1000, time, rate);
-        waits.push(wait);
-        time += wait;
+    // A write each 10, 25, 50 and 1000 us: the shortest wait, and one in how many waits.
+    let cases =
+        [(10, PACED_WAIT_LONG, 500), (25, PACED_WAIT_LONG, 200), (50, PACED_WAIT_MIN, 10), (1000, PACED_WAIT_MIN, 1)];
+    for (bytes, shortest, one_in) in cases {
+        let mut state = PacerState::default();
+        let mut waits = Vec::new();
+        let mut time = Duration::from_secs(1);
+        for _ in 0..1_000_000 / bytes {
+            let wait = state.charge(bytes, time, rate);
+            waits.push(wait);
+            time += wait;
+        }
+        let waited: Duration = waits.iter().sum();
+        assert!((Duration::from_millis(990)..=Duration::from_millis(1000)).contains(&waited), "{bytes}: {waited:?}");
+        let waits: Vec<Duration> = waits.into_iter().filter(|wait| !wait.is_zero()).collect();
+        assert!(waits.iter().all(|wait| (shortest..=PACED_WAIT_MAX).contains(wait)), "{bytes}");
+        assert_eq!(1_000_000 / bytes / waits.len() as u64, one_in, "{bytes}");
+        assert_eq!(state.charge(100 << 20, time, rate), PACED_WAIT_MAX);
+        state.refund(100 << 20);
+        assert_eq!(state.charge(10, time, rate), Duration::ZERO);
     }
-    let waited: Duration = waits.iter().sum();
-    assert!((Duration::from_millis(990)..=Duration::from_millis(1000)).contains(&waited), "{waited:?}");
-    assert!(waits.iter().all(|wait| wait.is_zero() || (PACED_WAIT_MIN..=PACED_WAIT_MAX).contains(wait)));
-    assert_eq!(state.charge(100 << 20, time, rate), PACED_WAIT_MAX);
-    state.refund(100 << 20);
-    assert_eq!(state.charge(100, time, rate), Duration::ZERO);
 }
 
 #[test]
