@@ -16,8 +16,10 @@ pub struct Bar<'a> {
     pub mark: Option<f64>,
 }
 
-/// Room for the label on the left, and for the number on the right.
-const LEFT: f64 = 84.0;
+/// The least room for the labels on the left, and what a character of them takes at most on average.
+const LEFT_MIN: f64 = 84.0;
+const CHARACTER: f64 = 7.0;
+/// Room for the number on the right.
 const RIGHT: f64 = 62.0;
 const ROW: f64 = 26.0;
 
@@ -27,22 +29,24 @@ pub fn bars(title: &str, note: &str, bars: &[Bar<'_>], number: fn(f64) -> String
     if bars.iter().all(|bar| bar.value <= 0.0) {
         return String::new();
     }
-    let length = |value: f64| (value / max * (WIDTH - LEFT - RIGHT)).max(1.0);
+    let longest = bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+    let left = (longest as f64 * CHARACTER + 7.0).clamp(LEFT_MIN, WIDTH / 2.0);
+    let length = |value: f64| (value / max * (WIDTH - left - RIGHT)).max(1.0);
     let mut shapes = String::new();
     for (position, bar) in bars.iter().enumerate() {
         let y = position as f64 * ROW + 4.0;
-        let end = LEFT + length(bar.value).max(bar.mark.map_or(0.0, length));
+        let end = left + length(bar.value).max(bar.mark.map_or(0.0, length));
         let (label, value, color, middle) = (escape(bar.label), number(bar.value), bar.color % COLORS, y + 13.0);
         shapes += &format!(
             "<g class=\"c{color}\"><text class=\"name\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{label}</text>\
-             <rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"18\" rx=\"2\"/>\
+             <rect x=\"{left}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"18\" rx=\"2\"/>\
              <text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{value}</text>",
-            LEFT - 7.0,
+            left - 7.0,
             length(bar.value),
             end + 6.0,
         );
         if let Some(mark) = bar.mark {
-            let x = LEFT + length(mark);
+            let x = left + length(mark);
             shapes +=
                 &format!("<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\"/>", y - 3.0, y + 21.0);
         }
