@@ -367,10 +367,15 @@ fn writes_into_a_bucket_that_cannot_be_read_are_delayed_once_it_grows() {
         disk.flip_bit(&tables(&disk).pop().unwrap(), 20, 3);
         (2..22).for_each(|number| merge(&number.to_string()));
         let stats = db.stats();
-        assert_eq!((stats.tables_quarantined, stats.deltas.extents, stats.paced), (1, 21, 0));
+        assert_eq!((stats.tables_quarantined, stats.deltas.extents), (1, 21));
+        assert!(
+            (1..15).contains(&stats.paced),
+            "only from several times the limit of three extents on: {}",
+            stats.paced
+        );
         lists.merge("key", "22").unwrap();
         db.put("other", "value").unwrap();
-        assert_eq!(db.stats().paced, 1);
+        assert_eq!(db.stats().paced, stats.paced + 1);
     });
 }
 
