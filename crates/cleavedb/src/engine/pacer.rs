@@ -33,7 +33,7 @@ pub(crate) const PACE_MIN: f64 = 1e6;
 pub(crate) const PACED_WAIT_MAX: Duration = Duration::from_millis(8);
 
 /// The shortest wait; shorter ones accumulate as debt. Few writes that wait for several milliseconds are better than
-/// many that wait for one (at 100,000 writes per second, less than 1 in 500 waits)...
+/// many that wait for one (at 100,000 writes per second, at most 1 in 500 waits)...
 pub(crate) const PACED_WAIT_LONG: Duration = Duration::from_millis(5);
 
 /// ...but if more than 1 in [`WAITS_ONE_IN`] would wait for so long, many that wait for less are better: large values are
