@@ -7,6 +7,7 @@
 //! Owned by the commit path, which holds the commit lock during every call. A synced block is never written again:
 //! before a sync, a padding frame fills the rest of the block.
 
+use std::io;
 use std::sync::Arc;
 
 use super::chunk_writer::{Chunk, ChunkWriter, Ticket};
@@ -295,7 +296,10 @@ impl LogWriter {
         if plain && let Err(error) = active.write_pending() {
             // The log permanently ends before the padding. Its frames are published and can be synced, as after any
             // abandoned frame.
-            self.abandon().map_err(|second| Error::Poisoned { cause: format!("{error}; then {second}") })?;
+            let path = active.log.path().to_owned();
+            // Not an error that is poisoned already: its tier is named where writes are stopped for it.
+            let both = |second| Error::io(&path, "write", io::Error::other(format!("{error}; then {second}")));
+            self.abandon().map_err(both)?;
             let active = self.active.as_mut().expect("padding does not change the active log");
             active.is_ended = true;
             return if error.is_transient() { Ok(()) } else { Err(error) };
