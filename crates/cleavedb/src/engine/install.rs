@@ -66,14 +66,16 @@ impl Core {
             })
         });
         self.keyspaces.forget(&edit.keyspaces_forgotten);
-        if edit.tables_added.iter().any(|(level, _)| *level > 0) {
-            // One of them may have been on the fast tier with the rest of HL0.
-            self.has_misplaced.store(true, Ordering::Release);
-        }
-        let is_kept =
-            |file: &FileKey| file.dir == DirId::HOME && matches!(file.kind, FileKind::Segment | FileKind::Redirect);
-        if self.dirs.are_apart() && edit.files_added.iter().any(is_kept) {
+        let apart = self.dirs.are_apart();
+        let may_be_misplaced = |file: &FileKey| match (file.kind, file.dir == DirId::HOME) {
             // Redirect tables or values that are read, for which older ones may have to leave.
+            (FileKind::Segment | FileKind::Redirect, true) => apart,
+            // It may have turned out smaller than the room that was wanted for it on the fast tier.
+            (FileKind::Table, false) => apart,
+            _ => false,
+        };
+        // A table below HL0 may have been on the fast tier with the rest of HL0.
+        if edit.tables_added.iter().any(|(level, _)| *level > 0) || edit.files_added.iter().any(may_be_misplaced) {
             self.has_misplaced.store(true, Ordering::Release);
         }
         Ok(())

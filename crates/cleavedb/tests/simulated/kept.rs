@@ -100,7 +100,7 @@ fn values_that_are_read_and_redirect_tables_are_on_the_fast_tier_and_stay_there(
             let tiers = db.stats().tiers;
             let share = tiers.fast_bytes_limit.unwrap() / 4;
             assert!(tiers.fast_bytes_kept > 0 && tiers.fast_bytes_kept <= share, "{tiers:?}");
-            assert_eq!(tiers.files_to_move, 0);
+            assert_eq!(tiers.files_to_move, 0, "{tiers:?} {:?}", disk.files());
             check(&db, 6);
             db.close().unwrap();
             let report = testing::check(Arc::new(disk.clone()), Path::new("/db"), &options()).unwrap();

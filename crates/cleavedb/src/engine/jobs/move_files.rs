@@ -387,6 +387,7 @@ impl MoveFiles {
                         kept.insert(core.saved_indexes().expect("it was there just now").id, Vec::new());
                     }
                     self.remove_copies(core, |file| !kept.contains_key(&file));
+                    self.forget_unsynced(core);
                     kept.into_values().flatten().for_each(|dead| core.pending_deletions.add(Obsolete::Range(dead)));
                 }
                 // After any other error the manifest may reference them.
@@ -426,6 +427,13 @@ impl MoveFiles {
         note_records(self.files.iter().map(|file| records_of(&view, core.work.flushed(), file.key.id)).sum());
         core.guarded(core.storage.sync_dir(core.dirs.of(self.to)))?;
         Ok(copied)
+    }
+
+    /// The copies are synced, and so were the records in them before the edit. The next sync, which may never come, must not hold
+    /// the files that they replace.
+    fn forget_unsynced(&self, core: &Core) {
+        let is_moved = |log: &Arc<LogFile>| self.files.iter().any(|file| file.key == log.key());
+        core.commit.lock().unsynced.retain(|log| !is_moved(log));
     }
 
     fn remove_copies(&self, core: &Core, is_left: impl Fn(FileId) -> bool) {
