@@ -46,6 +46,10 @@ const WAITS_ONE_IN: f64 = 200.0;
 /// Time constant of the moving average of drain rates, in seconds.
 pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
 
+/// The same of the rate at which bytes pass a redirect, waits of its flushes included: several turns of flushes, of compactions of
+/// HL0, and of those below it.
+pub(crate) const PASSAGE_MEMORY_S: f64 = 20.0;
+
 /// Least interval between samples of drain rates.
 pub(crate) const SAMPLE_MIN: Duration = Duration::from_millis(20);
 
@@ -225,6 +229,46 @@ impl DrainMeter {
     }
 }
 
+/// The rate at which bytes that users wrote pass the front and HL0, over all the time: also while no job of theirs runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Passage {
+    at: Duration,
+    /// Bytes that users wrote and flushes had drained by then.
+    flushed: u64,
+    /// Bytes of tables that HL0 held then.
+    in_hl0: u64,
+    /// In bytes per second.
+    pub rate: f64,
+}
+
+impl Passage {
+    /// At the beginning, with the rate that is assumed until it is known; 0 if nothing is known of it.
+    pub fn begin(at: Duration, (flushed, in_hl0): (u64, u64), rate: f64) -> Passage {
+        Passage { at, flushed, in_hl0, rate: if rate > 0.0 { rate } else { DRAIN_FIRST } }
+    }
+
+    /// With another sample. A byte of a table of HL0 has `shrunk` bytes that users wrote, as is known by now. Bytes may go back for a
+    /// moment, when a flush turns out to have written more than it had reported.
+    pub fn after(self, at: Duration, (flushed, in_hl0): (u64, u64), shrunk: f64) -> Passage {
+        let elapsed = at.saturating_sub(self.at);
+        if elapsed < SAMPLE_MIN {
+            return self;
+        }
+        let passed = flushed as f64 - self.flushed as f64 - (in_hl0 as f64 - self.in_hl0 as f64) * shrunk;
+        let seconds = elapsed.as_secs_f64();
+        let weight = 1.0 - (-seconds / PASSAGE_MEMORY_S).exp();
+        let rate = self.rate + weight * (passed / seconds - self.rate);
+        Passage { at, flushed, in_hl0, rate: rate.max(PACE_MIN) }
+    }
+}
+
+/// Two stages as one, of which the first fills the second: what goes from one to the other changes nothing. Of each its fill and its
+/// limit, in bytes that users wrote.
+pub(crate) fn fill_together(first: (f64, f64), second: (f64, f64)) -> f64 {
+    let ((first, first_limit), (second, second_limit)) = (first, second);
+    (first * first_limit + second * second_limit) / (first_limit + second_limit)
+}
+
 /// Bytes that writers were charged and have not waited for yet.
 #[derive(Default)]
 pub(crate) struct Debt {
@@ -260,6 +304,8 @@ pub(crate) struct PacerState {
     pub flush: DrainMeter,
     pub hl0: DrainMeter,
     pub moves: DrainMeter,
+    /// While writers go around background work.
+    pub passage: Option<Passage>,
     pub reviewed: Duration,
 }
 
@@ -273,6 +319,7 @@ impl Default for PacerState {
             flush: DrainMeter::default(),
             hl0: DrainMeter::default(),
             moves: DrainMeter::default(),
+            passage: None,
             reviewed: Duration::ZERO,
         }
     }

@@ -107,3 +107,44 @@ fn the_drain_rate_is_measured_only_while_a_job_runs() {
     meter.sample(at(60_000), &progress);
     assert!((meter.rate - 1e6).abs() < 1.0, "{}", meter.rate);
 }
+
+#[test]
+fn what_passes_a_redirect_is_measured_while_no_job_runs_too() {
+    const MB: u64 = 1 << 20;
+    let at = |ms: u64| Duration::from_millis(1000 + ms);
+    let close = |passage: Passage, rate: f64| assert!((passage.rate / rate - 1.0).abs() < 0.01, "{passage:?} {rate}");
+    let first = Passage::begin(at(0), (5 * MB, 7 * MB), 100.0 * MIB);
+    assert_eq!(first.after(at(10), (500 * MB, 7 * MB), 2.0), first, "too soon");
+    assert_eq!(Passage::begin(at(0), (0, 0), 0.0).rate, DRAIN_FIRST);
+    // Turns of four seconds, 40 MiB a second on average: a flush in the first one, and a compaction of HL0 in the last two. A table of
+    // HL0 has half of what users wrote.
+    let (mut passage, mut flushed, mut in_hl0, mut rates) = (first, 5 * MB, 7 * MB, Vec::new());
+    for ms in (0..400_000).step_by(100) {
+        match ms % 4000 {
+            0..1000 => (flushed, in_hl0) = (flushed + 16 * MB, in_hl0 + 8 * MB),
+            2000.. => in_hl0 -= 4 * MB,
+            _ => {}
+        }
+        passage = passage.after(at(ms + 100), (flushed, in_hl0), 2.0);
+        if ms > 300_000 {
+            rates.push(passage.rate);
+        }
+    }
+    let [least, most] = [f64::min, f64::max].map(|of| rates.iter().copied().reduce(of).unwrap());
+    assert!(least > 37.0 * MIB && most < 43.0 * MIB, "{least} {most}");
+    // Another estimate of what tables hold is not something that passed.
+    close(passage.after(at(400_100), (flushed, in_hl0), 100.0), passage.rate * 0.995);
+    // Nothing passes: it falls, as far as the slowest pace. What goes back for a moment does not matter.
+    close(passage.after(at(420_000), (flushed, in_hl0), 2.0), passage.rate * (-1.0f64).exp());
+    assert_eq!(passage.after(at(410_000), (flushed, in_hl0 + 1000 * MB), 2.0).rate, PACE_MIN);
+}
+
+#[test]
+fn a_flush_does_not_change_the_fill_of_front_and_hl0_together() {
+    // The front has a limit of 1000, HL0 of 200; 50 go from one to the other.
+    let (before, after) = (fill_together((0.8, 1000.0), (0.25, 200.0)), fill_together((0.75, 1000.0), (0.5, 200.0)));
+    assert!((before - after).abs() < 1e-9 && (before - 850.0 / 1200.0).abs() < 1e-9, "{before} {after}");
+    assert_eq!(fill_together((1.0, 1000.0), (1.0, 200.0)), 1.0);
+    // Without room for more logs it is little else than HL0.
+    assert!((fill_together((0.0, 1.0), (0.75, 199.0)) - 0.746).abs() < 0.001);
+}

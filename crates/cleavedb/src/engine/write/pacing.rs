@@ -9,7 +9,7 @@
 //! stage stops writers. Decision record 013 has the figures.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::{DirId, Error, Result, Seqno};
@@ -37,6 +37,14 @@ const FAST_STEEPNESS: f64 = 2.5;
 const LOGS_SLOW_FROM: f64 = 1.0;
 /// ...and go at the rate of collection at an eighth more.
 const LOGS_STEEPNESS: f64 = 2.0;
+
+/// The bytes that users wrote...
+pub(super) struct Flushed {
+    /// ...for each byte of a table of HL0,
+    pub shrunk: f64,
+    /// and for each byte that flushes carried, which is all but the values that stay in their logs.
+    pub grown: f64,
+}
 
 /// Stops new writes until dropped. Writes that have begun continue.
 pub(crate) struct Gate<'a>(&'a Core);
@@ -190,11 +198,13 @@ impl Core {
         let [front, hl0_stage, fast, space, logs] = &stages;
         let redirected = self.watch_pressure(now, &view, front, hl0_stage, fast).then(|| {
             self.count_redirected(now, &stages);
-            // Flushes wait for HL0, so that what writers see of it is how fast the front is emptied. Demotion is not waited for:
-            // logs are born elsewhere.
-            let drain = if hl0 > 0.0 { flush.min(hl0_stage.drain) } else { flush };
-            self.front_stage(&view, drain, self.redirect_limits())
+            let (stage, passage) = self.redirected_stage(now, state.passage, &view, (flush, hl0_stage.drain));
+            state.passage = Some(passage);
+            stage
         });
+        if redirected.is_none() {
+            state.passage = None;
+        }
         let allowed = redirected.map_or_else(|| pace(&stages), |front| pace(&[front, *space, *logs]));
         let has_gate = self.pacer.gates.load(Ordering::Relaxed) > 0;
         state.pace = if has_gate { Pace::Stopped } else { allowed };
@@ -232,7 +242,7 @@ impl Core {
 
     /// The stage that flushes drain. It is full if front memory, unflushed logs (which bound recovery time), or the
     /// queue of sealed index tables is at its limit.
-    fn front_stage(&self, view: &View, drain: f64, limits: LogLimits) -> Stage {
+    pub(super) fn front_stage(&self, view: &View, drain: f64, limits: LogLimits) -> Stage {
         let LogBytes { all: logs, carried, .. } = unflushed_log_bytes(view, self.work.flushed());
         let front = view.front_bytes() as u64;
         let front_max = self.front_memory_max(view);
@@ -268,11 +278,7 @@ impl Core {
         let left = left_in_hl0(running, tables >= self.scheduler.setting().hl0_trigger, bytes);
         let done = self.pacer.hl0.current().min(bytes) as f64 / bytes as f64;
         let stop = self.settings.tuning.hl0_stop_tables;
-        let flushed = self.counters.flushed_bytes.load(Ordering::Relaxed) as f64;
-        let written = self.counters.flush_table_bytes.load(Ordering::Relaxed) as f64;
-        let shrunk = if written > 0.0 { flushed / written } else { 1.0 };
-        let weight = self.counters.flushed_weight.load(Ordering::Relaxed) as f64;
-        let grown = if weight > 0.0 { flushed / weight } else { 1.0 };
+        let Flushed { shrunk, grown } = self.flushed();
         let coming = unflushed_log_bytes(view, self.work.flushed()).carried.max(view.front_bytes() as u64);
         let room = hl0_room(stop.saturating_sub(tables), self.scheduler.setting().flush_bytes, coming);
         Stage {
@@ -282,6 +288,15 @@ impl Core {
             left: left as f64 * shrunk,
             is_full: tables >= stop,
         }
+    }
+
+    /// What flushes have made of what users wrote.
+    pub(super) fn flushed(&self) -> Flushed {
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let flushed = counted(&self.counters.flushed_bytes);
+        let times = |part: f64| if part > 0.0 { flushed / part } else { 1.0 };
+        let (written, carried) = (counted(&self.counters.flush_table_bytes), counted(&self.counters.flushed_weight));
+        Flushed { shrunk: times(written), grown: times(carried) }
     }
 
     /// The stage that the collection of logs of hash keyspaces drains. As garbage in value files it never stops writers.

@@ -14,9 +14,10 @@ use crate::bypass::detector::{Fills, SLOWED_FROM};
 use crate::engine::bypass::DevicesThen;
 use crate::engine::core::Core;
 use crate::engine::events::Event;
-use crate::engine::pacer::{self, Pace, Stage, pace};
+use crate::engine::pacer::{self, Pace, Passage, Stage, fill_together, pace};
 use crate::engine::tuning::settings::Bypass;
 use crate::engine::view::View;
+use crate::engine::write::pacing::Flushed;
 use crate::sched::clock::now;
 
 const _: () = assert!(SLOWED_FROM == pacer::SLOW_FROM, "the detector and the pace agree on when writers are slowed");
@@ -94,6 +95,33 @@ impl Core {
         };
         let bytes = self.counters.user_bytes.load(Ordering::Relaxed);
         self.bypass.state.lock().count_since(at, bytes, rate);
+    }
+
+    /// The front during a redirect, together with HL0, which its flushes wait for: writers go at the rate at which both are emptied
+    /// in the end, and not at that of flushes, which follow a compaction of HL0 in one go and then wait for the next. Demotion is not
+    /// waited for: logs are born elsewhere. `rates` are the drain rates of flushes and of HL0.
+    pub(super) fn redirected_stage(
+        &self,
+        at: Duration,
+        before: Option<Passage>,
+        view: &View,
+        rates: (f64, f64),
+    ) -> (Stage, Passage) {
+        let limits = self.redirect_limits();
+        let Flushed { shrunk, grown } = self.flushed();
+        let in_hl0 = view.version.levels()[0].bytes().saturating_sub(self.pacer.hl0.current());
+        let so_far = (self.pacer.flush.in_all(), in_hl0);
+        let passage = match before {
+            Some(before) => before.after(at, so_far, shrunk),
+            // At first the rate is that of flushes, or of HL0 if that is lower.
+            None => Passage::begin(at, so_far, if rates.1 > 0.0 { rates.0.min(rates.1) } else { rates.0 }),
+        };
+        let front = self.front_stage(view, passage.rate, limits);
+        // The same all the time: with larger flushes the fill must not change at once.
+        let hl0_limit = self.settings.tuning.hl0_stop_tables as f64 * self.settings.tuning.flush_bytes as f64;
+        let fill =
+            fill_together((front.fill, limits.carried as f64), (in_hl0 as f64 * shrunk / grown / hl0_limit, hl0_limit));
+        (Stage { fill, ..front }, passage)
     }
 
     /// What the levels below HL0 hold beyond their targets, of what counts as full.
