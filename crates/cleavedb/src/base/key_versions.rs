@@ -70,7 +70,10 @@ impl KeyVersions {
             (self.base, self.base_table) = (Some(base), other.base_table);
         }
         let base = self.base_seqno();
-        self.deltas.extend(other.deltas);
+        match self.deltas.is_empty() {
+            true => self.deltas = other.deltas,
+            false => self.deltas.extend(other.deltas),
+        }
         self.deltas.retain(|(stamp, _)| stamp.seqno() > base);
         self.deltas.sort_by_key(|(stamp, _)| std::cmp::Reverse(*stamp));
     }

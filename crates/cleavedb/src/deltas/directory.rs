@@ -49,10 +49,49 @@ impl Bucket {
     }
 }
 
+/// The lower bounds of all buckets one behind the other, which a search by key looks at a dozen of: a bucket and its bound lie in
+/// places of their own.
+#[derive(Debug, Clone, Default)]
+struct Bounds {
+    bytes: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+impl Bounds {
+    fn of(buckets: &[Arc<Bucket>]) -> Bounds {
+        let bytes = buckets.iter().flat_map(|bucket| &bucket.lower).copied().collect();
+        let ends = buckets.iter().scan(0, |end, bucket| {
+            *end += bucket.lower.len();
+            Some(*end)
+        });
+        Bounds { bytes, ends: ends.collect() }
+    }
+
+    /// How many bounds are not above a key. O(log bounds).
+    fn up_to(&self, key: &[u8]) -> usize {
+        let (mut first, mut last) = (0, self.ends.len());
+        while first < last {
+            let middle = first + (last - first) / 2;
+            let start = middle.checked_sub(1).map_or(0, |before| self.ends[before]);
+            match &self.bytes[start..self.ends[middle]] <= key {
+                true => first = middle + 1,
+                false => last = middle,
+            }
+        }
+        first
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+}
+
 /// All buckets.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     buckets: Vec<Arc<Bucket>>,
+    bounds: Bounds,
     seqno_min: Option<Seqno>,
     seqno_max: Seqno,
     extents_most: usize,
@@ -94,10 +133,11 @@ impl Directory {
             let bounds = bucket.lower.len() + bucket.upper.as_ref().map_or(0, Vec::len);
             BUCKET_BYTES + bounds + bucket.extents.len() * size_of::<Extent>()
         };
-        let memory_bytes = 2 * buckets.iter().map(bytes).sum::<usize>();
+        let bounds = Bounds::of(&buckets);
+        let memory_bytes = 2 * buckets.iter().map(bytes).sum::<usize>() + bounds.memory_bytes();
         let extents_most = buckets.iter().map(|bucket| bucket.extents.len()).max().unwrap_or_default();
         let bytes_newer_most = buckets.iter().map(|bucket| bucket.bytes_newer()).max().unwrap_or_default();
-        Directory { seqno_min, seqno_max, extents_most, bytes_newer_most, memory_bytes, buckets }
+        Directory { seqno_min, seqno_max, extents_most, bytes_newer_most, memory_bytes, bounds, buckets }
     }
 
     /// The directory after a change. O(buckets).
@@ -150,7 +190,7 @@ impl Directory {
 
     /// The bucket of a full key, if its keyspace has buckets. O(log buckets).
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Bucket>> {
-        let index = self.buckets.partition_point(|bucket| &bucket.lower[..] <= key).checked_sub(1)?;
+        let index = self.bounds.up_to(key).checked_sub(1)?;
         Some(&self.buckets[index]).filter(|bucket| bucket.ends_after(key))
     }
 
@@ -221,6 +261,21 @@ mod tests {
         assert_eq!(directory.seqnos(), Some((Seqno(1), Seqno(8))));
         assert_eq!(directory.segments(), BTreeSet::from([FileId(2), FileId(4)]));
         assert!(Directory::default().memory_bytes() == 0 && directory.memory_bytes() > 6 * size_of::<Bucket>());
+    }
+
+    #[test]
+    fn a_search_by_bounds_finds_what_a_look_at_every_bucket_finds() {
+        for count in 0..20u8 {
+            let buckets = (0..count).map(|number| (key(1 + number / 7, &"b".repeat((number % 7).into())), Vec::new()));
+            let directory = Directory::new(buckets);
+            for keyspace in 0..5 {
+                for user in ["", "a", "b", "ba", "bb", "bbc", "bbbbbb", "c"] {
+                    let key = key(keyspace, user);
+                    let holds = |bucket: &&Arc<Bucket>| bucket.lower <= key && bucket.ends_after(&key);
+                    assert_eq!(directory.find(&key), directory.buckets().iter().find(holds), "{count} {key:?}");
+                }
+            }
+        }
     }
 
     #[test]
