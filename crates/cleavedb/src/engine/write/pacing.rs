@@ -7,6 +7,8 @@
 //! multiple of its drain rate. The multiple falls as the stage fills and is 1 at three quarters, where a constant load
 //! settles. The write rate is also limited so that the remaining room lasts until the running job ends. Only a full
 //! stage stops writers. Decision record 013 has the figures.
+//!
+//! While writers go around background work, front and HL0 are one stage (`redirect.rs`, decision record 055).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
