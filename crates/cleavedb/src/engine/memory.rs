@@ -137,7 +137,7 @@ impl Memory {
             operands: Arc::new(OperandCache::new(tuning.cache_bytes / 2)),
             operand_balance: Balance::of_operands(),
             // Prefetched values are counted as `values`.
-            values_ahead: ReadAhead::new(tuning.read_ahead_bytes, Arc::default()),
+            values_ahead: ReadAhead::new(tuning.scan_ahead_bytes, Arc::default()),
         }
     }
 }

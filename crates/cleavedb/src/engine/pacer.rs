@@ -46,8 +46,8 @@ const WAITS_ONE_IN: f64 = 200.0;
 /// Time constant of the moving average of drain rates, in seconds.
 pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
 
-/// The same of the rate at which bytes pass a redirect, waits of its flushes included: several turns of flushes, of compactions of
-/// HL0, and of those below it.
+/// The same of rates that include waits, of what passes a redirect and of garbage: several turns of flushes, of compactions, and of
+/// value GC.
 pub(crate) const PASSAGE_MEMORY_S: f64 = 20.0;
 
 /// Least interval between samples of drain rates.
@@ -229,13 +229,14 @@ impl DrainMeter {
     }
 }
 
-/// The rate at which bytes that users wrote pass the front and HL0, over all the time: also while no job of theirs runs.
+/// A drain rate over all the time, also while no job drains: of bytes that users wrote and that pass the front and HL0, or of garbage
+/// that value GC removes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Passage {
     at: Duration,
-    /// Bytes that users wrote and flushes had drained by then.
+    /// Bytes that users wrote and flushes had drained by then, or garbage that was removed.
     flushed: u64,
-    /// Bytes of tables that HL0 held then.
+    /// Bytes of tables that HL0 held then; 0 for garbage.
     in_hl0: u64,
     /// In bytes per second.
     pub rate: f64,
@@ -306,6 +307,8 @@ pub(crate) struct PacerState {
     pub moves: DrainMeter,
     /// While writers go around background work.
     pub passage: Option<Passage>,
+    /// While garbage slows writers down.
+    pub removal: Option<Passage>,
     pub reviewed: Duration,
 }
 
@@ -320,6 +323,7 @@ impl Default for PacerState {
             hl0: DrainMeter::default(),
             moves: DrainMeter::default(),
             passage: None,
+            removal: None,
             reviewed: Duration::ZERO,
         }
     }

@@ -21,9 +21,11 @@ pub(crate) struct Space {
     pub hides_too_much: AtomicBool,
     /// The share of flushed keys that tables had before, in thousandths.
     found: AtomicU64,
-    /// Garbage that value GC removes, in bytes per second.
+    /// Garbage that value GC removes while it works, in bytes per second.
     pub drain: AtomicU64,
     drained: Mutex<Drained>,
+    /// Garbage that value GC has removed so far, in bytes.
+    pub removed: AtomicU64,
     /// Lower bound on the live bytes that tables reference.
     pub live_min: AtomicU64,
     /// The largest record that tables reference, in bytes.
@@ -64,6 +66,7 @@ impl Default for Space {
             found: AtomicU64::new(FOUND_FIRST),
             drain: AtomicU64::new(0),
             drained: Mutex::default(),
+            removed: AtomicU64::new(0),
             live_min: AtomicU64::new(0),
             record_max: AtomicU64::new(0),
             garbage_room: AtomicU64::new(u64::MAX),
@@ -129,6 +132,7 @@ impl Space {
     /// Notes that a collection has removed `bytes` of garbage, which worked from `began` until now. The time in which another one
     /// worked, too, was counted at its end, so that the rate is that of both; but at least half of it counts.
     pub fn note_drained(&self, bytes: u64, began: Duration, now: Duration) {
+        self.removed.fetch_add(bytes, Ordering::Relaxed);
         let mut drained = self.drained.lock();
         let took = now.saturating_sub(began.max(drained.until)).max(now.saturating_sub(began) / 2);
         *drained = Drained { bytes: drained.bytes / 2 + bytes, took: drained.took / 2 + took, until: now };

@@ -94,7 +94,7 @@ impl Ahead {
             if wanted == 0 || self.pieces.len() >= PIECES_MAX {
                 return;
             }
-            let room = threads.pool.reserve((wanted as usize).next_power_of_two());
+            let room = threads.pool.reserve_second((wanted as usize).next_power_of_two());
             let len = wanted.min(room.bytes() as u64);
             let least = PIECE_BYTES_MIN.min((threads.pool.bytes_max() / PIECE_PART_MIN) as u64);
             if len == 0 || len < (next.end - next.start).min(least) {

@@ -47,7 +47,17 @@ impl ReadAhead {
     /// Reserves up to `bytes`, but at most a quarter of the free memory, so possibly nothing. The size is a power of two, so
     /// that repeated reservations of a reader usually have the same size.
     pub fn reserve(&self, bytes: usize) -> Reservation {
-        let left = self.bytes_max.saturating_sub(self.reserved.get());
+        self.reserve_within(self.bytes_max, bytes)
+    }
+
+    /// The same for a second buffer, while readers hold less than half of the pool: without memory for its first one a reader would
+    /// read block by block.
+    pub fn reserve_second(&self, bytes: usize) -> Reservation {
+        self.reserve_within(self.bytes_max / 2, bytes)
+    }
+
+    fn reserve_within(&self, most: usize, bytes: usize) -> Reservation {
+        let left = most.saturating_sub(self.reserved.get());
         let bytes = match bytes.min(left / 4).min(RESERVATION_BYTES_MAX) {
             bytes if bytes < BLOCK_IO_BYTES => 0,
             bytes => 1 << bytes.ilog2(),
@@ -66,6 +76,17 @@ impl Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn second_buffers_leave_half_of_the_pool_to_first_ones() {
+        let pool = ReadAhead::new(4 << 20, Arc::default());
+        let mut second: Vec<Reservation> = (0..100).map(|_| pool.reserve_second(1 << 20)).collect();
+        assert!((1 << 20..=2 << 20).contains(&pool.reserved_bytes()), "{}", pool.reserved_bytes());
+        assert_eq!(pool.reserve(1 << 20).bytes(), 512 << 10);
+        let _first: Vec<Reservation> = (0..20).map(|_| pool.reserve(1 << 20)).collect();
+        second.clear();
+        assert!(pool.reserve_second(1 << 20).bytes() < 64 << 10, "readers that hold half of the pool have all of it");
+    }
 
     #[test]
     fn readers_share_the_pool_and_none_exhausts_it() {

@@ -206,7 +206,7 @@ fn readers_on(
         cache: Arc::new(BlockCache::new(tuning.cache_bytes)),
         ahead_threads: AheadThreads::new(ahead.clone()),
         ahead,
-        scan_ahead: ReadAhead::new(tuning.read_ahead_bytes, memory.scans.clone()),
+        scan_ahead: ReadAhead::new(tuning.scan_ahead_bytes, memory.scans.clone()),
         jobs: memory.jobs.clone(),
         resident: Arc::default(),
     })

@@ -245,7 +245,7 @@ impl HashScan {
         while let Some(key) = self.keys.pop_front() {
             let Some(records) = index.find(&key, at) else { continue };
             let len: usize = records.places().map(|place| place.len as usize).sum();
-            if bytes > 0 && bytes + len > core.settings.tuning.read_ahead_bytes {
+            if bytes > 0 && bytes + len > core.settings.tuning.scan_ahead_bytes {
                 self.keys.push_front(key);
                 break;
             }

@@ -69,11 +69,13 @@ pub enum Canary {
 pub struct Tuning {
     /// The memory budget.
     pub memory_bytes: usize,
+    /// Users' scans together read ahead at most this much of tables, and as much of values; outside the budget.
+    pub scan_ahead_bytes: usize,
     /// Memory for jobs, part of the budget; the next four fields are within it.
     pub job_bytes: usize,
     /// A flush fetches values from logs up to this much at a time.
     pub fetch_bytes: usize,
-    /// All jobs together read ahead at most this much. Users' scans have the same limit, outside the budget.
+    /// All jobs together read ahead at most this much.
     pub read_ahead_bytes: usize,
     /// Tables are written in pieces of this size.
     pub write_bytes: usize,
@@ -232,9 +234,11 @@ impl Tuning {
         let logs_bytes_max = budget.min(256 * MIB);
         let replay_bytes_max = budget.saturating_mul(8).min(1 << 30);
         let write_bytes = (budget / 64).clamp(256 << 10, MIB).next_multiple_of(4096);
-        let read_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
+        let scan_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
+        let read_ahead_bytes = (budget / 32).clamp(512 << 10, 32 * MIB);
         Tuning {
             memory_bytes: budget,
+            scan_ahead_bytes,
             job_bytes: 0,
             fetch_bytes: 0,
             read_ahead_bytes,
@@ -435,6 +439,7 @@ impl Tuning {
             memory_bytes: 1 << 20,
             job_bytes: 192 << 10,
             fetch_bytes: 32 << 10,
+            scan_ahead_bytes: 64 << 10,
             read_ahead_bytes: 64 << 10,
             write_bytes: 16 << 10,
             compactions_max: 4,

@@ -190,11 +190,13 @@ impl Core {
         state.hl0.sample(now, &self.pacer.hl0);
         let (flush, hl0) = (state.flush.rate, state.hl0.rate);
         state.moves.sample(now, &self.pacer.moves);
+        let (space, removal) = self.space_stage(now, state.removal, &view.values);
+        state.removal = removal;
         let stages = [
             self.front_stage(&view, flush, self.log_limits()),
             self.hl0_stage(&view, hl0),
             self.fast_stage(state.moves.rate, new_logs),
-            self.space_stage(&view.values),
+            space,
             self.logs_stage(),
         ];
         let [front, hl0_stage, fast, space, logs] = &stages;

@@ -11,11 +11,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::engine::core::Core;
 use crate::engine::current_survey::Judgement;
 use crate::engine::gc_pace::{GarbageDebt, UserTotals};
-use crate::engine::pacer::{SLOW_FROM, Stage};
+use crate::engine::pacer::{EVEN_AT, Passage, SLOW_FROM, Stage};
 use crate::engine::view::View;
 use crate::format::value_state::ReclaimedBytes;
 use crate::levels::hidden::Hidden;
@@ -24,20 +25,12 @@ use crate::values::candidate::{Choice, GarbageLimit};
 use crate::values::files::ValueFiles;
 use crate::values::placement::range::JOB_PART;
 
-/// The fill of the pacing stage grows by this much for each tenth of the garbage limit.
-const FILL_PER_TENTH: f64 = 0.125;
-/// The fill of the pacing stage at the garbage limit, where writers go at the drain rate.
-const FILL_AT_CAP: f64 = 0.75;
-
-/// A little beyond the limit the fill of the pacing stage stays at this, where writers go at four tenths of the drain rate: enough for
-/// garbage to become less, and the rate may be that of value GC before it had much to do.
-const FILL_BEYOND: f64 = 0.87;
-/// From this many tenths of the limit on, the fill grows again, by as much for each: the drain rate was not what it seemed.
-const FAR_BEYOND_TENTHS: f64 = 13.0;
-const FILL_PER_TENTH_FAR: f64 = 0.02;
-
-/// The fill never exceeds this, so that writers are slowed but never stopped.
-const FILL_MAX: f64 = 1.0;
+/// The fill of the pacing stage at percentages of the garbage limit, linear in between. Around the limit it grows little: garbage goes
+/// up while compactions uncover what flushes have hidden, and down while value GC removes it, by a tenth or so each, and writers
+/// go on at an even rate meanwhile. A third beyond it they go at four tenths of the drain rate. From there on the rate was not
+/// what it seemed; they are slowed further, but never stopped.
+const FILLS: [(f64, f64); 7] =
+    [(40.0, 0.0), (80.0, SLOW_FROM), (90.0, 0.7), (100.0, EVEN_AT), (115.0, 0.82), (130.0, 0.87), (195.0, 1.0)];
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
 const HIDDEN_PERCENT: u64 = 16;
@@ -55,12 +48,16 @@ const UNFLUSHED_ROOM_MIN: u64 = 4 << 20;
 /// ...and this part of the budget of the fast tier.
 const UNFLUSHED_FAST_PART: u64 = 4;
 
-/// The fill of the pacing stage: 0.5 at 80% of the garbage limit, 0.75 at the limit.
+/// The fill of the pacing stage.
 fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
     let garbage = file_bytes.saturating_sub(live) as f64;
-    let tenths = 10.0 * garbage / garbage_limit.of(live).max(1) as f64;
-    let near = (FILL_AT_CAP + (tenths - 10.0) * FILL_PER_TENTH).clamp(0.0, FILL_BEYOND);
-    (near + (tenths - FAR_BEYOND_TENTHS).max(0.0) * FILL_PER_TENTH_FAR).min(FILL_MAX)
+    let percent = 100.0 * garbage / garbage_limit.of(live).max(1) as f64;
+    let above = FILLS.partition_point(|(from, _)| *from <= percent);
+    match (above.checked_sub(1).map(|below| FILLS[below]), FILLS.get(above)) {
+        (None, _) => 0.0,
+        (Some((from, fill)), Some((to, next))) => fill + (next - fill) * (percent - from) / (to - from),
+        (Some((_, fill)), None) => fill,
+    }
 }
 
 impl Core {
@@ -160,23 +157,41 @@ impl Core {
         tables + segments + logs + figures.file_bytes + figures.indexed_bytes
     }
 
-    /// The pacing stage of garbage. Its fill is 0 while no garbage can be removed.
-    pub fn space_stage(&self, values: &Arc<ValueFiles>) -> Stage {
+    /// The pacing stage of garbage. While it slows writers down, they go by the rate at which garbage was removed over the last twenty
+    /// seconds, waits included: value GC is fast after a compaction has uncovered garbage, and waits for the next one later.
+    pub(super) fn space_stage(
+        &self,
+        at: Duration,
+        before: Option<Passage>,
+        values: &Arc<ValueFiles>,
+    ) -> (Stage, Option<Passage>) {
+        let (fill, space) = (self.space_fill(values), &self.work.space);
+        let working = space.drain.load(Ordering::Relaxed) as f64;
+        let passage = (fill >= SLOW_FROM).then(|| {
+            let removed = (space.removed.load(Ordering::Relaxed), 0);
+            before.map_or_else(|| Passage::begin(at, removed, working), |before| before.after(at, removed, 1.0))
+        });
+        let drain = passage.map_or(working, |passage| passage.rate);
+        (Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }, passage)
+    }
+
+    /// The fill of the pacing stage of garbage; 0 while no garbage can be removed.
+    fn space_fill(&self, values: &Arc<ValueFiles>) -> f64 {
         let space = &self.work.space;
         let judgement = self.current_survey.judge(&*self.placement, values);
         self.review_garbage_room(values, judgement.live_bytes);
         let live = judgement.live_bytes.saturating_sub(space.guessed());
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.due_choice(judgement, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
-        let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims;
-        let fill = if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 };
-        let drain = space.drain.load(Ordering::Relaxed) as f64;
-        Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }
+        // A compaction is about to uncover this much.
+        let hides = space.guessed() > self.garbage_limit().of(live) / 100 * HIDDEN_PERCENT;
+        let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims || hides;
+        if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 }
     }
 
     /// Garbage is so near its limit that writers are slowed down.
     pub fn garbage_slows_writers(&self, values: &Arc<ValueFiles>) -> bool {
-        self.space_stage(values).fill >= SLOW_FROM
+        self.space_fill(values) >= SLOW_FROM
     }
 
     /// The garbage and its limit, with the estimate of hidden garbage, for the pace of value GC.
@@ -271,16 +286,24 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::engine::pacer::{Pace, pace};
     use crate::engine::space::Space;
 
     #[test]
     fn writers_are_slowed_from_80_percent_of_the_garbage_limit_and_go_at_the_drain_rate_at_the_limit() {
         let garbage_limit = GarbageLimit { percent: 30, bytes: 700, overhead: 0, room: u64::MAX };
-        let fills = [0, 800, 1000, 1050, 1300, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
-        assert_eq!(fills, [0.0, 0.5, 0.75, 0.8125, FILL_BEYOND, FILL_MAX]);
+        let fills = [0, 600, 800, 850, 1000, 1300, 1950, 5000].map(|garbage| fill(1000 + garbage, 1000, garbage_limit));
+        assert_eq!(fills, [0.0, 0.25, SLOW_FROM, 0.6, EVEN_AT, 0.87, 1.0, 1.0]);
+        // A twentieth more or less changes the rate by a fifth at most.
+        let rates = [950, 1000, 1050].map(|garbage| {
+            let fill = fill(1000 + garbage, 1000, garbage_limit);
+            match pace(&[Stage { fill, drain: 1e8, room: f64::INFINITY, left: 0.0, is_full: false }]) {
+                Pace::Limited(rate) => rate / 1e8,
+                Pace::Free | Pace::Stopped => panic!("writers are slowed near the limit"),
+            }
+        });
+        assert!(rates[0] < 1.25 && rates[1] == 1.0 && rates[2] > 0.8, "{rates:?}");
         // No live bytes, and a limit of zero.
         assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, overhead: 0, room: u64::MAX }), 0.0);
     }
