@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::engine::pacer::DRAIN_FIRST;
+use crate::engine::pacer::{DRAIN_FIRST, WAITS_FOR};
 use crate::values::candidate::BEGIN_PERCENT;
 
 /// At this share of the garbage limit, value GC removes garbage at the rate of writes, and faster beyond.
@@ -19,8 +19,6 @@ const REPAID_IN_S: f64 = 300.0;
 const SHARE_MIN: f64 = 0.05;
 /// Users are idle after this time without reads and writes.
 const IDLE_AFTER: Duration = Duration::from_millis(50);
-/// Writers that waited for their pace are taken to wait for value GC for this long, and readers to read on.
-const WAITS_FOR: Duration = Duration::from_secs(1);
 /// The smallest share while writers wait and others read; the share of other work that yields to reads.
 const SHARE_BESIDE_READS: f64 = 0.5;
 /// Time constant of the moving average of the rate of writes, in seconds.

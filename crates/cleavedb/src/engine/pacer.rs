@@ -50,6 +50,9 @@ pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
 /// value GC.
 pub(crate) const PASSAGE_MEMORY_S: f64 = 20.0;
 
+/// Writers that have waited for their pace are taken to wait for this long, and readers to read on.
+pub(crate) const WAITS_FOR: Duration = Duration::from_secs(1);
+
 /// Least interval between samples of drain rates.
 pub(crate) const SAMPLE_MIN: Duration = Duration::from_millis(20);
 
@@ -307,8 +310,10 @@ pub(crate) struct PacerState {
     pub moves: DrainMeter,
     /// While writers go around background work.
     pub passage: Option<Passage>,
-    /// While garbage slows writers down.
+    /// While writers wait and garbage slows them down.
     pub removal: Option<Passage>,
+    /// How many writes have waited for their pace, and when that last became more.
+    waits: (u64, Duration),
     pub reviewed: Duration,
 }
 
@@ -324,6 +329,7 @@ impl Default for PacerState {
             moves: DrainMeter::default(),
             passage: None,
             removal: None,
+            waits: (0, Duration::ZERO),
             reviewed: Duration::ZERO,
         }
     }
@@ -338,6 +344,14 @@ impl PacerState {
         let is_rare = WAITS_ONE_IN * bytes as f64 / rate <= PACED_WAIT_LONG.as_secs_f64();
         let least = if is_rare { PACED_WAIT_LONG } else { PACED_WAIT_MIN };
         if wait < least { Duration::ZERO } else { wait.min(PACED_WAIT_MAX) }
+    }
+
+    /// Whether a write has waited for its pace lately, if `waits` have so far.
+    pub fn wait_lately(&mut self, now: Duration, waits: u64) -> bool {
+        if self.waits.0 != waits {
+            self.waits = (waits, now);
+        }
+        waits > 0 && now.saturating_sub(self.waits.1) < WAITS_FOR
     }
 
     /// Takes back the charge of a write that does not take place.

@@ -148,3 +148,13 @@ fn a_flush_does_not_change_the_fill_of_front_and_hl0_together() {
     // Without room for more logs it is little else than HL0.
     assert!((fill_together((0.0, 1.0), (0.75, 199.0)) - 0.746).abs() < 0.001);
 }
+
+#[test]
+fn writers_wait_lately_for_a_second_after_each_wait() {
+    let (mut state, at) = (PacerState::default(), Duration::from_millis);
+    assert!(!state.wait_lately(at(0), 0) && !state.wait_lately(at(100), 0));
+    assert!(state.wait_lately(at(200), 3));
+    assert!(state.wait_lately(at(1_100), 3));
+    assert!(!state.wait_lately(at(1_300), 3));
+    assert!(state.wait_lately(at(1_400), 4));
+}

@@ -190,7 +190,8 @@ impl Core {
         state.hl0.sample(now, &self.pacer.hl0);
         let (flush, hl0) = (state.flush.rate, state.hl0.rate);
         state.moves.sample(now, &self.pacer.moves);
-        let (space, removal) = self.space_stage(now, state.removal, &view.values);
+        let waits = state.wait_lately(now, self.counters.paced.load(Ordering::Relaxed));
+        let (space, removal) = self.space_stage(now, state.removal, waits, &view.values);
         state.removal = removal;
         let stages = [
             self.front_stage(&view, flush, self.log_limits()),

@@ -31,6 +31,9 @@ use crate::values::placement::range::JOB_PART;
 /// what it seemed; they are slowed further, but never stopped.
 const FILLS: [(f64, f64); 7] =
     [(40.0, 0.0), (80.0, SLOW_FROM), (90.0, 0.7), (100.0, EVEN_AT), (115.0, 0.82), (130.0, 0.87), (195.0, 1.0)];
+/// With its pauses value GC counts as no slower than this part of its rate while it works: a compaction may take minutes.
+const PAUSED_PART: f64 = 4.0;
+
 /// Hidden garbage is uncovered beside the removal of known garbage if its estimate exceeds this share of the limit, in
 /// percent...
 const HIDDEN_PERCENT: u64 = 16;
@@ -157,21 +160,23 @@ impl Core {
         tables + segments + logs + figures.file_bytes + figures.indexed_bytes
     }
 
-    /// The pacing stage of garbage. While it slows writers down, they go by the rate at which garbage was removed over the last twenty
-    /// seconds, waits included: value GC is fast after a compaction has uncovered garbage, and waits for the next one later.
+    /// The pacing stage of garbage. Once writers wait, they go by the rate at which garbage was removed over the last twenty seconds, with
+    /// pauses: value GC is fast after a compaction has uncovered garbage, and waits for the next one later. `waits` says that
+    /// writers have waited lately; as long as they do not, value GC removes no more than they write, so its rate is not what it can do.
     pub(super) fn space_stage(
         &self,
         at: Duration,
         before: Option<Passage>,
+        waits: bool,
         values: &Arc<ValueFiles>,
     ) -> (Stage, Option<Passage>) {
         let (fill, space) = (self.space_fill(values), &self.work.space);
         let working = space.drain.load(Ordering::Relaxed) as f64;
-        let passage = (fill >= SLOW_FROM).then(|| {
+        let passage = (waits && fill >= SLOW_FROM).then(|| {
             let removed = (space.removed.load(Ordering::Relaxed), 0);
             before.map_or_else(|| Passage::begin(at, removed, working), |before| before.after(at, removed, 1.0))
         });
-        let drain = passage.map_or(working, |passage| passage.rate);
+        let drain = passage.map_or(working, |passage| passage.rate.max(working / PAUSED_PART));
         (Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }, passage)
     }
 
@@ -183,10 +188,12 @@ impl Core {
         let live = judgement.live_bytes.saturating_sub(space.guessed());
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.due_choice(judgement, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
-        // A compaction is about to uncover this much.
-        let hides = space.guessed() > self.garbage_limit().of(live) / 100 * HIDDEN_PERCENT;
-        let is_moving = space.hides_too_much.load(Ordering::Relaxed) || has_victims || hides;
-        if is_moving { fill(self.space_taken(values), live, self.garbage_limit()) } else { 0.0 }
+        let (limit, taken) = (self.garbage_limit(), self.space_taken(values));
+        // A compaction is about to be requested, and will uncover much.
+        let exceeds = taken > limit.file_bytes(space.live_min.load(Ordering::Relaxed));
+        let will_uncover = exceeds && space.guessed() > limit.of(live) / 100 * HIDDEN_PERCENT;
+        let is_moving = space.hides_too_much.load(Ordering::Relaxed) || will_uncover || has_victims;
+        if is_moving { fill(taken, live, limit) } else { 0.0 }
     }
 
     /// Garbage is so near its limit that writers are slowed down.
