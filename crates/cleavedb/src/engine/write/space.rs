@@ -39,6 +39,8 @@ const PAUSED_PART: f64 = 4.0;
 const HIDDEN_PERCENT: u64 = 16;
 /// ...and hidden and known garbage together exceed this share.
 const BOTH_PERCENT: u64 = 60;
+/// With so much garbage, if all that may be hidden is, a compaction will be requested soon, in percent of the limit.
+const SOON_PERCENT: u64 = 85;
 
 /// An index takes at most this part of the live bytes; tables that take more also hold values.
 const INDEX_PART: u64 = 8;
@@ -189,9 +191,10 @@ impl Core {
         // With no file to be emptied, and nothing to uncover, it is no use to wait.
         let has_victims = self.due_choice(judgement, false).is_some() && !space.no_victims.load(Ordering::Relaxed);
         let (limit, taken) = (self.garbage_limit(), self.space_taken(values));
-        // A compaction is about to be requested, and will uncover much.
-        let exceeds = taken > limit.file_bytes(space.live_min.load(Ordering::Relaxed));
-        let will_uncover = exceeds && space.guessed() > limit.of(live) / 100 * HIDDEN_PERCENT;
+        // A compaction will be requested soon, and will uncover much.
+        let live_min = space.live_min.load(Ordering::Relaxed);
+        let is_near = taken > live_min.saturating_add(limit.of(live_min) / 100 * SOON_PERCENT);
+        let will_uncover = is_near && space.guessed() > limit.of(live) / 100 * HIDDEN_PERCENT;
         let is_moving = space.hides_too_much.load(Ordering::Relaxed) || will_uncover || has_victims;
         if is_moving { fill(taken, live, limit) } else { 0.0 }
     }
