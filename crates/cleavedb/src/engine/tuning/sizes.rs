@@ -234,11 +234,10 @@ impl Tuning {
         let logs_bytes_max = budget.min(256 * MIB);
         let replay_bytes_max = budget.saturating_mul(8).min(1 << 30);
         let write_bytes = (budget / 64).clamp(256 << 10, MIB).next_multiple_of(4096);
-        let scan_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
-        let read_ahead_bytes = (budget / 32).clamp(512 << 10, 32 * MIB);
+        let read_ahead_bytes = (budget / 64).clamp(512 << 10, 16 * MIB);
         Tuning {
             memory_bytes: budget,
-            scan_ahead_bytes,
+            scan_ahead_bytes: read_ahead_bytes,
             job_bytes: 0,
             fetch_bytes: 0,
             read_ahead_bytes,
@@ -323,6 +322,10 @@ impl Tuning {
         tuning.job_bytes = least(tables).max((6 * part).min(jobs_max));
         let compaction = builder + compaction_bytes(block_size, tables);
         let spare = tuning.job_bytes - least(tables);
+        // A compaction of many tables has many readers.
+        let more_ahead = read_ahead_bytes.min(spare / 4);
+        tuning.read_ahead_bytes += more_ahead;
+        let spare = spare - more_ahead;
         tuning.compactions_max = (1 + spare / 2 / compaction).min(threads);
         let more = (tuning.compactions_max - 1) * compaction;
         // A fetch buffer may be up to a third larger than requested.
