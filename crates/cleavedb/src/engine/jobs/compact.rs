@@ -550,7 +550,6 @@ impl SubtaskWork for TableMerge {
         let outcome = outcome.inspect_err(|error| self.note_end(core, &written, &made, Some(error)))?;
         let coming = core.current_survey.expect_deaths(&core.published);
         Ok(outcome.then(move |core, installed| {
-            // First: what is known from now on must not count as hidden, too.
             core.review_hidden();
             self.note_end(core, &written, &made, installed.as_ref().err());
             core.current_survey.note_dead(coming, if installed.is_ok() { dead } else { Vec::new() });

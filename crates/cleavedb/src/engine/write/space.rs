@@ -65,6 +65,11 @@ fn fill(file_bytes: u64, live: u64, garbage_limit: GarbageLimit) -> f64 {
     }
 }
 
+/// The drain rate of garbage, of which collections remove `working` bytes per second, and `removal` with pauses.
+fn drain_rate(removal: Option<Passage>, working: f64) -> f64 {
+    removal.map_or(working, |removal| removal.rate.max(working / PAUSED_PART))
+}
+
 impl Core {
     /// How much garbage may lie in files of values.
     pub fn garbage_limit(&self) -> GarbageLimit {
@@ -178,7 +183,7 @@ impl Core {
             let removed = (space.removed.load(Ordering::Relaxed), 0);
             before.map_or_else(|| Passage::begin(at, removed, working), |before| before.after(at, removed, 1.0))
         });
-        let drain = passage.map_or(working, |passage| passage.rate.max(working / PAUSED_PART));
+        let drain = drain_rate(passage, working);
         (Stage { fill, drain, room: f64::INFINITY, left: 0.0, is_full: false }, passage)
     }
 
@@ -252,7 +257,7 @@ impl Core {
     }
 
     /// Estimates hidden garbage anew after a change of tables: a flush hides more, and a compaction makes some of it known, which
-    /// would slow writers down if it counted twice.
+    /// would slow writers down if it counted twice. So a compaction calls this before anything else that follows its edit.
     pub fn review_hidden(&self) {
         let _reviewing = self.work.space.reviewing.lock();
         let (view, none) = (self.published.view(), BTreeSet::new());
@@ -316,6 +321,23 @@ mod tests {
         assert!(rates[0] < 1.25 && rates[1] == 1.0 && rates[2] > 0.8, "{rates:?}");
         // No live bytes, and a limit of zero.
         assert_eq!(fill(0, 0, GarbageLimit { percent: 30, bytes: 0, overhead: 0, room: u64::MAX }), 0.0);
+    }
+
+    #[test]
+    fn garbage_drains_at_the_rate_with_pauses_but_no_slower_than_a_quarter_of_that_of_collections() {
+        let at = Duration::from_secs;
+        let begun = Passage::begin(at(0), (0, 0), 80e6);
+        assert_eq!([drain_rate(None, 80e6), drain_rate(Some(begun), 80e6)], [80e6; 2]);
+        // Half of the time.
+        let (halved, _) = (1..=60).fold((begun, 0), |(removal, removed), second| {
+            let removed = removed + if second % 2 == 0 { 80_000_000 } else { 0 };
+            (removal.after(at(second), (removed, 0), 1.0), removed)
+        });
+        let rate = drain_rate(Some(halved), 80e6);
+        assert!((38e6..46e6).contains(&rate), "{rate}");
+        // A minute without any.
+        let paused = halved.after(at(120), (30 * 80_000_000, 0), 1.0);
+        assert_eq!(drain_rate(Some(paused), 80e6), 20e6);
     }
 
     #[test]
