@@ -1,7 +1,9 @@
 //! The key of a record: eight bytes that determine its position in key order, then padding. A shorter key has all its bytes
 //! for the position, so there are fewer of them.
 
+use clap::ValueEnum;
 use rand::{Rng as _, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 use crate::rng::{Rng, stream};
 use crate::size::Lengths;
@@ -10,7 +12,8 @@ use crate::size::Lengths;
 const POSITION_BYTES: usize = 8;
 
 /// The order of records by key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Order {
     /// By record number.
     Sequential,

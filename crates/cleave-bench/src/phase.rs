@@ -111,9 +111,10 @@ fn workload_of(name: &str) -> Result<Workload> {
     })
 }
 
-/// `workload` with the distribution that the user chose.
+/// `workload` with the distribution and the order of keys that the user chose.
 fn drawn(workload: Workload, shape: &Shape) -> Workload {
-    Workload { distribution: shape.distribution.unwrap_or(workload.distribution), ..workload }
+    let distribution = shape.distribution.unwrap_or(workload.distribution);
+    Workload { distribution, order: shape.key_order.unwrap_or(workload.order), ..workload }
 }
 
 fn limit(seconds: Option<f64>) -> Option<Duration> {
@@ -151,6 +152,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Args, Command};
+    use crate::keys::Order;
 
     fn schedule(workload: &str, options: &[&str]) -> Result<Schedule> {
         let arguments = [&["cleave-bench", "run", "--workload", workload], options].concat();
@@ -196,6 +198,15 @@ mod tests {
         let phases = schedule("sustained", &["--phases", "load,update,update-uniform"]).unwrap().phases;
         let distributions: Vec<Distribution> = phases[1..3].iter().map(|phase| phase.workload.distribution).collect();
         assert_eq!(distributions, [Distribution::YCSB, Distribution::Uniform]);
+    }
+
+    #[test]
+    fn all_phases_have_the_order_of_keys_that_was_chosen() {
+        for (options, order) in [(&[][..], Order::Hashed), (&["--key-order", "sequential"], Order::Sequential)] {
+            let Schedule { phases, data, .. } = schedule("sustained", options).unwrap();
+            assert_eq!(data.order, order);
+            assert!(phases.iter().all(|phase| phase.workload.order == order), "{order:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::cleave_options::CleaveOptions;
 use crate::distribution::Distribution;
 use crate::engine::{Compression, Dirs, Durability, Settings};
 use crate::failure::{Failure, Result};
+use crate::keys::Order;
 use crate::pace::Bursts;
 use crate::phase::Schedule;
 use crate::size::{self, KEY_BYTES_SHORTEST, Lengths};
@@ -71,6 +72,11 @@ pub struct Shape {
     /// that of the workload
     #[arg(long, value_name = "D")]
     pub distribution: Option<Distribution>,
+    /// Order of the records by key: with sequential keys and the distribution latest, popular records are neighbours. Default: that
+    /// of the workload
+    #[arg(long, value_name = "ORDER")]
+    #[serde(default)]
+    pub key_order: Option<Order>,
     /// Workload `sustained`: its phases, separated by commas, one right after the other on one open store: load, update,
     /// update-uniform, scans, gets-zipfian, gets-uniform, settle, and any workload whose records are not in a file. Default:
     /// load,update,ycsb-a,ycsb-b,ycsb-e,scans,gets-zipfian,gets-uniform; a settle follows the last round
@@ -171,6 +177,7 @@ impl Shape {
             value_size: Lengths::Fixed(1000),
             compressibility: 0.0,
             distribution: None,
+            key_order: None,
             phases: None,
             rounds: None,
             phase_seconds: None,
