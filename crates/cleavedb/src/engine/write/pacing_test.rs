@@ -33,12 +33,13 @@ fn a_writer_that_waits_for_a_lock_has_not_waited_for_its_pace() {
         assert!(now() - begun > Duration::from_millis(10));
         assert_eq!(waits(), 0);
         holder.join().unwrap();
-        // One that is slower than the writer.
-        core.pacer.is_limited.store(true, Ordering::Relaxed);
+        // One that is slower than the writer. No job determines it anew.
+        let _pause = db.pause_background().unwrap();
         let mut state = core.pacer.state.lock();
         (state.pace, state.reviewed) = (Pace::Limited(PACE_MIN), now());
+        core.pacer.is_limited.store(true, Ordering::Relaxed);
         drop(state);
-        core.wait_for_room(20_000, None).unwrap();
+        core.wait_for_room(1_000_000, None).unwrap();
         assert_eq!(waits(), 1);
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
