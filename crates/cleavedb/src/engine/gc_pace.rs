@@ -100,10 +100,9 @@ impl GcPace {
         share(debt, self.write_rate).max(least)
     }
 
-    /// Measures the activity of users and returns the share of the time that work takes which yields to reads. Writers that wait may
-    /// do so for such work.
+    /// Measures the activity of users and returns the share of the time that work takes which yields to reads.
     pub fn share_beside_reads(&mut self, now: Duration, totals: UserTotals) -> f64 {
-        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) && !is_lately(self.waited_at, now) {
+        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) {
             true => SHARE_BESIDE_READS,
             false => 1.0,
         }
