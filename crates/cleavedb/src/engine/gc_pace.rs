@@ -5,6 +5,9 @@
 //! The share follows from two rates: the rate of writes, multiplied by a factor that grows as garbage nears its limit; and
 //! the rate that removes the excess, the garbage above that at which value GC begins, within some minutes. Value GC works
 //! all the time while no user reads or writes, and while a caller waits for it, or a paced writer where nobody reads.
+//!
+//! A job works at least half of the time, because it keeps memory of the caches until it ends. What is left of a smaller share
+//! are rests between jobs (decision record 067).
 
 use std::time::Duration;
 
@@ -19,7 +22,8 @@ const REPAID_IN_S: f64 = 300.0;
 const SHARE_MIN: f64 = 0.05;
 /// Users are idle after this time without reads and writes.
 const IDLE_AFTER: Duration = Duration::from_millis(50);
-/// The smallest share while writers wait and others read; the share of other work that yields to reads.
+/// The smallest share while writers wait and others read, and of a job that has begun; the share of other work that yields to
+/// reads.
 const SHARE_BESIDE_READS: f64 = 0.5;
 /// Time constant of the moving average of the rate of writes, in seconds.
 const RATE_MEMORY_S: f64 = 1.0;
@@ -59,6 +63,21 @@ pub(crate) struct GcPace {
     waited_at: Option<Duration>,
     /// When somebody was last seen to read.
     read_at: Option<Duration>,
+    /// The job that ended last.
+    last_job: Option<EndedJob>,
+}
+
+/// A job that paused while it worked.
+#[derive(Debug, Clone, Copy)]
+struct EndedJob {
+    ended: Duration,
+    worked: Duration,
+    paused: Duration,
+}
+
+/// The share of a job that has begun, where value GC has `share`.
+pub(crate) fn share_of_job(share: f64) -> f64 {
+    share.max(SHARE_BESIDE_READS)
 }
 
 impl GcPace {
@@ -98,6 +117,19 @@ impl GcPace {
             self.measured = (now, totals.written);
         }
         share(debt, self.write_rate).max(least)
+    }
+
+    /// A job that began at `began` has ended, and has paused for `paused` of the time.
+    pub fn note_ended(&mut self, began: Duration, paused: Duration, now: Duration) {
+        let worked = now.saturating_sub(began).saturating_sub(paused);
+        self.last_job = Some(EndedJob { ended: now, worked, paused });
+    }
+
+    /// How long no other job begins yet, where value GC has `share`.
+    pub fn rests_for(&self, now: Duration, share: f64) -> Duration {
+        let Some(EndedJob { ended, worked, paused }) = self.last_job else { return Duration::ZERO };
+        let rest = worked.mul_f64(1.0 / share - 1.0).saturating_sub(paused);
+        (ended + rest).saturating_sub(now)
     }
 
     /// Measures the activity of users and returns the share of the time that work takes which yields to reads.
@@ -198,6 +230,21 @@ mod tests {
         assert_eq!(share(at(10, 1, 1), 1), SHARE_BESIDE_READS);
         assert_eq!(share(at(900, 2, 1), 2), SHARE_BESIDE_READS);
         assert_eq!(share(at(1_020, 3, 1), 3), 1.0, "nobody has read for a second");
+    }
+
+    #[test]
+    fn what_a_job_has_not_paused_is_a_rest_before_the_next_one() {
+        let ms = Duration::from_millis;
+        let mut pace = GcPace::default();
+        assert_eq!([pace.rests_for(ms(0), SHARE_MIN), pace.rests_for(ms(9), 1.0)], [Duration::ZERO; 2]);
+        // It worked for 100 ms of 200.
+        pace.note_ended(ms(1_000), ms(100), ms(1_200));
+        assert_eq!(pace.rests_for(ms(1_200), 0.1), ms(800));
+        assert_eq!(pace.rests_for(ms(1_500), 0.1), ms(500));
+        // Writers wait, or nobody reads or writes.
+        assert_eq!([pace.rests_for(ms(1_200), SHARE_BESIDE_READS), pace.rests_for(ms(1_200), 1.0)], [Duration::ZERO; 2]);
+        assert_eq!(pace.rests_for(ms(2_000), 0.1), Duration::ZERO);
+        assert_eq!([share_of_job(SHARE_MIN), share_of_job(0.7), share_of_job(1.0)], [SHARE_BESIDE_READS, 0.7, 1.0]);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::core::Core;
+use crate::engine::gc_pace::share_of_job;
+use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
 /// A job works at least this long between two pauses.
@@ -29,9 +31,9 @@ pub(crate) struct Throttle<'a> {
 }
 
 impl<'a> Throttle<'a> {
-    /// Pauses as the pace of value GC requires.
+    /// Pauses as the pace of value GC requires of a job that has begun.
     pub fn of_gc(core: &'a Core) -> Throttle<'a> {
-        Throttle { pace: Some((core, Core::gc_share)), since: now(), paused: Duration::ZERO }
+        Throttle { pace: Some((core, |core| share_of_job(core.gc_share()))), since: now(), paused: Duration::ZERO }
     }
 
     /// Yields to users who read.
@@ -93,6 +95,16 @@ impl Core {
         }
         let debt = self.garbage_debt(&self.published.view().values);
         self.work.space.gc_pace.lock().share(now(), self.user_totals(), debt)
+    }
+
+    /// How long value GC rests yet before its next job.
+    pub fn gc_rests_for(&self, state: &WorkState) -> Duration {
+        // As a pause ends early.
+        if state.hurries() || self.reserve.is_lent() {
+            return Duration::ZERO;
+        }
+        let share = self.gc_share();
+        self.work.space.gc_pace.lock().rests_for(now(), share)
     }
 
     /// The share of the time that a job works which leaves the other half to users who read.

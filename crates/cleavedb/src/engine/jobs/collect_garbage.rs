@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::base::{FileId, Result, Seqno};
 use crate::engine::activity::Activity;
@@ -23,6 +24,9 @@ pub(crate) const KIND: JobKind = JobKind {
     priority: Priority::Garbage,
     duties: &[Duty::Values],
     next: |core, state, _| {
+        if core.gc_rests_for(state) > Duration::ZERO {
+            return None;
+        }
         let due = |class, idle| Some((class, victims(core, state, idle)?));
         let is_idle = state.activity() == Activity::Idle;
         let due = due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle));
@@ -199,6 +203,9 @@ pub(crate) fn run_collection<'a>(
     Ok(outcome_of(collected, move |core, collected| {
         core.current_survey.note_collected(choice, &core.published.view().values);
         let Some(Copied { written, bytes_before, paused, is_beside, .. }) = collected else { return };
+        if purpose == (Purpose::Space { pauses: true }) {
+            core.work.space.gc_pace.lock().note_ended(began, *paused, now());
+        }
         core.counters.value_gc_bytes.fetch_add(*written, Ordering::Relaxed);
         core.counters.value_gcs_beside.fetch_add(u64::from(*is_beside), Ordering::Relaxed);
         core.counters.value_gcs.fetch_add(1, Ordering::Release);

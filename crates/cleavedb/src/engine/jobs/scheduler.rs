@@ -27,6 +27,9 @@ use crate::sched::clock::now;
 use crate::sched::sync::MutexGuard;
 use crate::sched::thread::try_spawn;
 
+/// How long value GC rests is determined anew after this time.
+const REST_REVIEWED_EACH: Duration = Duration::from_millis(50);
+
 impl Core {
     /// Starts the threads.
     pub fn start_background(self: &Arc<Core>) -> Result<()> {
@@ -161,7 +164,10 @@ impl Core {
                 self.announce_deletions(&mut state);
                 let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
                 let idle_in = waits_for_idle.then(|| self.idle_in(&state)).flatten();
-                self.work.wait_for_change(&mut state, idle_in);
+                let rests_for = (may_work && duty == Duty::Values).then(|| self.gc_rests_for(&state));
+                // The share of value GC may change at any time.
+                let rests_for = rests_for.filter(|rest| !rest.is_zero()).map(|rest| rest.min(REST_REVIEWED_EACH));
+                self.work.wait_for_change(&mut state, idle_in.into_iter().chain(rests_for).min());
                 state
             }
         }

@@ -89,7 +89,7 @@ impl Core {
         }
         self.review_pace();
         let started = now();
-        let (mut until, mut stopped) = (None, false);
+        let (mut until, mut paced, mut stopped) = (None, false, false);
         let mut state = self.work.lock();
         let since = state.begun();
         let result = loop {
@@ -111,6 +111,7 @@ impl Core {
             match (turn, deadline) {
                 (Turn::WaitUntil(until), Some(deadline)) if until > deadline => break Err(Error::WouldStall),
                 (Turn::WaitUntil(until), _) => {
+                    paced = true;
                     self.work.wait_for_progress_at_most(&mut state, until.saturating_sub(now));
                 }
                 (_, Some(deadline)) if now >= deadline => break Err(Error::WouldStall),
@@ -132,7 +133,10 @@ impl Core {
             self.pacer.state.lock().refund(bytes);
         }
         let waited = now().saturating_sub(started);
-        self.count_wait(waited, stopped);
+        // Others have waited for locks at most.
+        if paced || stopped {
+            self.count_wait(waited, stopped);
+        }
         if stopped {
             self.events.raise(Event::StallEnded { duration: waited });
         }
