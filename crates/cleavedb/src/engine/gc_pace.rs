@@ -7,7 +7,7 @@
 //! all the time while no user reads or writes, and while a caller waits for it, or a paced writer where nobody reads.
 //!
 //! A job works at least half of the time, because it keeps memory of the caches until it ends. What is left of a smaller share
-//! are rests between jobs (decision record 067).
+//! are rests between jobs (decision record 066).
 
 use std::time::Duration;
 
@@ -132,9 +132,10 @@ impl GcPace {
         (ended + rest).saturating_sub(now)
     }
 
-    /// Measures the activity of users and returns the share of the time that work takes which yields to reads.
+    /// Measures the activity of users and returns the share of the time that work takes which yields to reads. Writers that wait may
+    /// do so for such work.
     pub fn share_beside_reads(&mut self, now: Duration, totals: UserTotals) -> f64 {
-        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) {
+        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) && !is_lately(self.waited_at, now) {
             true => SHARE_BESIDE_READS,
             false => 1.0,
         }
@@ -242,7 +243,10 @@ mod tests {
         assert_eq!(pace.rests_for(ms(1_200), 0.1), ms(800));
         assert_eq!(pace.rests_for(ms(1_500), 0.1), ms(500));
         // Writers wait, or nobody reads or writes.
-        assert_eq!([pace.rests_for(ms(1_200), SHARE_BESIDE_READS), pace.rests_for(ms(1_200), 1.0)], [Duration::ZERO; 2]);
+        assert_eq!(
+            [pace.rests_for(ms(1_200), SHARE_BESIDE_READS), pace.rests_for(ms(1_200), 1.0)],
+            [Duration::ZERO; 2]
+        );
         assert_eq!(pace.rests_for(ms(2_000), 0.1), Duration::ZERO);
         assert_eq!([share_of_job(SHARE_MIN), share_of_job(0.7), share_of_job(1.0)], [SHARE_BESIDE_READS, 0.7, 1.0]);
     }

@@ -1,11 +1,11 @@
 //! Spreads the work of a job over time: after each few milliseconds of work it pauses, as the pace of value GC requires
-//! ([`GcPace`](crate::engine::gc_pace::GcPace)), or so that users who read get a half of the time.
+//! ([`GcPace`](crate::engine::gc_pace::GcPace)), or so that users who read get a part of the time.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::core::Core;
 use crate::engine::gc_pace::share_of_job;
+use crate::engine::pacer::SLOW_FROM;
 use crate::engine::work::WorkState;
 use crate::sched::clock::now;
 
@@ -17,6 +17,9 @@ const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSED_MAX: Duration = Duration::from_secs(20);
 /// The share is determined anew after this much of a pause.
 const REVIEW_EACH: Duration = Duration::from_millis(10);
+
+/// Up to this fill of front and HL0 a compaction yields to reads; beyond it yields less.
+const YIELDS_UP_TO: f64 = 0.3;
 
 /// The share of the time that a job works now.
 type Share = fn(&Core) -> f64;
@@ -39,6 +42,11 @@ impl<'a> Throttle<'a> {
     /// Yields to users who read.
     pub fn beside_reads(core: &'a Core) -> Throttle<'a> {
         Throttle { pace: Some((core, Core::share_beside_reads)), since: now(), paused: Duration::ZERO }
+    }
+
+    /// Yields to users who read as long as front and HL0 have room.
+    pub fn of_compaction(core: &'a Core) -> Throttle<'a> {
+        Throttle { pace: Some((core, Core::compaction_share)), since: now(), paused: Duration::ZERO }
     }
 
     /// Never pauses.
@@ -86,6 +94,13 @@ impl<'a> Throttle<'a> {
     }
 }
 
+/// The share of a compaction that leaves users who read the rest, while the fuller of front and HL0 has this fill: from `least` to
+/// all of the time before writers would be slowed down.
+fn yielding(least: f64, fill: f64) -> f64 {
+    let filled = (fill - YIELDS_UP_TO) / (SLOW_FROM - YIELDS_UP_TO);
+    least + (1.0 - least) * filled.clamp(0.0, 1.0)
+}
+
 impl Core {
     /// The share of the time that value GC works now.
     pub fn gc_share(&self) -> f64 {
@@ -109,11 +124,21 @@ impl Core {
 
     /// The share of the time that a job works which leaves the other half to users who read.
     pub fn share_beside_reads(&self) -> f64 {
-        // Writers that are slowed down may wait for such a job, or for a demotion that it keeps from beginning.
-        if self.pacer.is_limited.load(Ordering::Relaxed) || self.fast_fill().wants_room() {
+        // Writers may soon wait for a demotion that such a job keeps from beginning.
+        if self.fast_fill().wants_room() {
             return 1.0;
         }
         self.work.space.gc_pace.lock().share_beside_reads(now(), self.user_totals())
+    }
+
+    /// The share of the time that a compaction works.
+    pub fn compaction_share(&self) -> f64 {
+        let beside_reads = self.share_beside_reads();
+        if beside_reads == 1.0 {
+            return 1.0;
+        }
+        let (front, hl0) = self.fills(&self.published.view());
+        yielding(beside_reads, front.max(hl0))
     }
 }
 

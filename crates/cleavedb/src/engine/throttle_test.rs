@@ -93,6 +93,32 @@ fn a_job_that_yields_to_reads_leaves_them_half_of_the_time() {
 }
 
 #[test]
+fn a_compaction_yields_to_reads_while_writers_have_room() {
+    in_world(5, || {
+        let db = open();
+        let core = &db.inner.core;
+        while_reading(&db, || {
+            let paused = work_with(Throttle::of_compaction(core));
+            assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+            // A writer has waited for its pace.
+            core.counters.paced.fetch_add(1, Ordering::Relaxed);
+            let paused = work_with(Throttle::of_compaction(core));
+            assert_eq!(paused, Duration::ZERO);
+            sleep(Duration::from_millis(1100));
+            let paused = work_with(Throttle::of_compaction(core));
+            assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+        });
+    });
+}
+
+#[test]
+fn the_share_of_a_compaction_grows_with_the_fuller_of_front_and_hl0() {
+    for (fill, share) in [(0.0, 0.5), (0.3, 0.5), (0.4, 0.75), (0.5, 1.0), (1.2, 1.0)] {
+        assert!((yielding(0.5, fill) - share).abs() < 1e-9, "{fill}");
+    }
+}
+
+#[test]
 fn a_pause_ends_when_somebody_waits_for_the_job() {
     in_world(2, || {
         let db = open();

@@ -201,12 +201,13 @@ fn either_disk_may_lose_power_at_any_sync_of_value_gc_by_hash() {
 
 #[test]
 fn either_disk_may_lose_power_at_any_sync_of_value_gc_by_range() {
-    // Where the fast tier is full at the wrong moments there is no room for redirect tables.
+    // Where the fast tier is full at the wrong moments there is no room for segments and redirect tables.
     let seen = [3, 7, 8].map(|seed| {
         let seen = lose_either_disk_at_every_sync(seed, collecting(ValuePlacement::Range, Tuning::tiny()), 160);
-        assert!(seen.of("/slow", "segment") > 0 && seen.of("/db", "segment") > 0, "{seen:?}");
+        assert!(seen.of("/slow", "segment") > 0, "{seen:?}");
         seen
     });
+    assert!(seen.iter().any(|seen| seen.of("/db", "segment") > 0), "{seen:?}");
     assert!(seen.iter().any(|seen| seen.of("/db", "redirect") > 0), "{seen:?}");
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::base::key_bounds::Between;
 use crate::base::ranges::{KeyRange, cut};
 use crate::base::tombstones::{Fragment, clip, fragment, survivors, unfold};
-use crate::base::versions::{DeltaFigures, Horizon, Retention, VersionRef, VersionSource};
+use crate::base::versions::{DeltaFigures, Horizon, Retention, VersionRef};
 use crate::base::{Address, Cursor, Error, FileId, FileKey, KeyspaceId, Merging, Result, Seqno, Slice, Stamp, Tier};
 use crate::engine::activity::Activity;
 use crate::engine::binds::Binds;
@@ -27,6 +27,7 @@ use crate::engine::jobs::refreshed_addresses::RefreshedAddresses;
 use crate::engine::jobs::reorder::reorder_candidates;
 use crate::engine::jobs::subtasks::{Interrupt, SubtaskJob, SubtaskWork, WithYieldPoints, YieldPoints};
 use crate::engine::jobs::write_tables::discard_rejected;
+use crate::engine::jobs::yielding::Yielding;
 use crate::engine::keyspaces::KeyspaceState;
 use crate::engine::pacer::{DrainProgress, Watched};
 use crate::engine::read::bounds::Bounds;
@@ -435,37 +436,6 @@ impl TableMerge {
     }
 }
 
-/// Bytes of versions between two checks of the limit on I/O.
-const LIMITED_TOGETHER: u64 = 128 << 10;
-
-/// Versions that are read from tables and written to others, at the rate of background I/O.
-struct Limited<'a, S> {
-    source: S,
-    core: &'a Core,
-    passed: u64,
-}
-
-impl<S: VersionSource> VersionSource for Limited<'_, S> {
-    type Error = S::Error;
-
-    fn advance(&mut self) -> Result<bool, S::Error> {
-        let more = self.source.advance()?;
-        if more {
-            let (key, _, value) = self.source.current();
-            self.passed += (key.len() + value.len()) as u64;
-        }
-        if self.passed >= LIMITED_TOGETHER || !more {
-            // Read and written.
-            self.core.limit_io(2 * std::mem::take(&mut self.passed));
-        }
-        Ok(more)
-    }
-
-    fn current(&self) -> VersionRef<'_> {
-        self.source.current()
-    }
-}
-
 /// The output of one subtask.
 pub(crate) struct MergedPart {
     tables: Vec<Arc<Table>>,
@@ -522,7 +492,7 @@ impl SubtaskWork for TableMerge {
         let source = RefreshedAddresses::new(source, &view.values);
         let source = Watched::new(source, self.progress(core));
         let tombstones = clip(&self.tombstones_left, range);
-        let source = Limited { source, core, passed: 0 };
+        let source = Yielding::new(core, source);
         let mut source = WithYieldPoints { source, yield_points };
         let tables = core.write_tables(&mut source, tombstones, self.to, core.table_bytes())?;
         drop(source);

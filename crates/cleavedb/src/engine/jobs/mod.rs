@@ -26,6 +26,7 @@ pub(crate) mod front_exit;
 pub(crate) mod seal_front;
 pub(crate) mod caller;
 pub(crate) mod compact;
+mod yielding;
 pub(crate) mod folded_values;
 pub(crate) mod refreshed_addresses;
 pub(crate) mod collection;

@@ -1,7 +1,49 @@
-//! The room in HL0 as the pace of writers depends on it.
+//! The room in HL0 as the pace of writers depends on it, and what counts as a wait for the pace.
+
+use std::path::Path;
 
 use super::*;
+use crate::Options;
 use crate::engine::pacer::{PACE_MIN, Pace, Stage, pace};
+use crate::io::SimDisk;
+use crate::sched::sim::simulate;
+use crate::sched::thread::{sleep, spawn};
+
+#[test]
+fn a_writer_that_waits_for_a_lock_has_not_waited_for_its_pace() {
+    simulate(1, || {
+        let options = Options::new().background_threads(1);
+        let tuning = Some(Tuning::tiny());
+        let db = crate::api::db::open(Arc::new(SimDisk::new()), Path::new("/db"), options, tuning).unwrap();
+        let core = db.inner.core.clone();
+        let waits = || core.counters.paced.load(Ordering::Relaxed);
+        let holder = {
+            let core = core.clone();
+            spawn("holder", move || {
+                let state = core.work.lock();
+                sleep(Duration::from_millis(20));
+                drop(state);
+            })
+        };
+        sleep(Duration::from_millis(5));
+        // A pace that nobody reaches.
+        core.pacer.is_limited.store(true, Ordering::Relaxed);
+        let begun = now();
+        core.wait_for_room(100, None).unwrap();
+        assert!(now() - begun > Duration::from_millis(10));
+        assert_eq!(waits(), 0);
+        holder.join().unwrap();
+        // One that is slower than the writer. No job determines it anew.
+        let _pause = db.pause_background().unwrap();
+        let mut state = core.pacer.state.lock();
+        (state.pace, state.reviewed) = (Pace::Limited(PACE_MIN), now());
+        core.pacer.is_limited.store(true, Ordering::Relaxed);
+        drop(state);
+        core.wait_for_room(1_000_000, None).unwrap();
+        assert_eq!(waits(), 1);
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+}
 
 #[test]
 fn unflushed_bytes_reduce_the_room_in_hl0() {
