@@ -131,10 +131,10 @@ impl Core {
         self.work.space.gc_pace.lock().share_beside_reads(now(), self.user_totals())
     }
 
-    /// The share of the time that a compaction works.
+    /// The share of the time that a compaction works: all of it if a caller works on one, or waits for the tables that another one has.
     pub fn compaction_share(&self) -> f64 {
         let beside_reads = self.share_beside_reads();
-        if beside_reads == 1.0 {
+        if beside_reads == 1.0 || self.work.has_calls() {
             return 1.0;
         }
         let (front, hl0) = self.fills(&self.published.view());

@@ -100,6 +100,10 @@ fn a_compaction_yields_to_reads_while_writers_have_room() {
         while_reading(&db, || {
             let paused = work_with(Throttle::of_compaction(core));
             assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+            // A caller compacts a range.
+            let call = core.work.begin_call();
+            assert_eq!(work_with(Throttle::of_compaction(core)), Duration::ZERO);
+            drop(call);
             // A writer has waited for its pace.
             core.counters.paced.fetch_add(1, Ordering::Relaxed);
             let paused = work_with(Throttle::of_compaction(core));

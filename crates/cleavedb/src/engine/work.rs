@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::{Error, FileId, Result, Seqno};
@@ -127,6 +127,8 @@ pub(crate) struct Work {
     /// Jobs that use memory ran within the last second.
     active: AtomicBool,
     compacting: AtomicBool,
+    /// Number of callers that wait for jobs of their own, or work on them.
+    callers: AtomicUsize,
     /// Figures of the garbage in separated values.
     pub space: Space,
     pub threads: Mutex<Vec<JoinHandle>>,
@@ -505,6 +507,17 @@ impl Work {
         self.compacting.swap(compacting, Ordering::Relaxed) != compacting
     }
 
+    /// Notes that a caller waits until it may work on a job of its own, or works on one, until this is dropped.
+    pub fn begin_call(&self) -> Call<'_> {
+        self.callers.fetch_add(1, Ordering::Relaxed);
+        Call { work: self }
+    }
+
+    /// True if there is such a caller.
+    pub fn has_calls(&self) -> bool {
+        self.callers.load(Ordering::Relaxed) > 0
+    }
+
     /// Notes that all versions up to `seqno` are in tables.
     pub fn note_flushed(&self, seqno: Seqno) {
         self.flushed.fetch_max(seqno.0, Ordering::AcqRel);
@@ -531,6 +544,17 @@ impl Drop for Writer<'_> {
     fn drop(&mut self) {
         self.work.lock().end(self.number, &Ok(()), Duration::ZERO);
         self.work.wake_all();
+    }
+}
+
+/// A call that works on jobs in its caller's thread.
+pub(crate) struct Call<'a> {
+    work: &'a Work,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.work.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -15,6 +15,7 @@ impl Core {
         self: &Arc<Core>,
         mut next: impl FnMut(&WorkState) -> Option<Option<J>>,
     ) -> Result<bool> {
+        let _call = self.work.begin_call();
         let mut state = self.work.lock();
         let (job, number) = loop {
             if state.is_stopped() {
