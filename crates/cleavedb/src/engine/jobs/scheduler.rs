@@ -162,9 +162,9 @@ impl Core {
             Duty::Logs => self.rest_of_logs(state, [next_timed, retry_in]),
             _ => {
                 self.announce_deletions(&mut state);
-                let waits_for_idle = may_work && matches!(duty, Duty::Values | Duty::All);
-                let idle_in = waits_for_idle.then(|| self.idle_in(&state)).flatten();
-                let rests_for = (may_work && duty == Duty::Values).then(|| self.gc_rests_for(&state));
+                let may_come_later = may_work && matches!(duty, Duty::Values | Duty::All);
+                let idle_in = may_come_later.then(|| self.idle_in(&state)).flatten();
+                let rests_for = may_come_later.then(|| self.gc_rests_for(&state));
                 // The share of value GC may change at any time.
                 let rests_for = rests_for.filter(|rest| !rest.is_zero()).map(|rest| rest.min(REST_REVIEWED_EACH));
                 self.work.wait_for_change(&mut state, idle_in.into_iter().chain(rests_for).min());
@@ -214,7 +214,8 @@ impl Core {
         if state.has_jobs() {
             return false;
         }
-        if victims(self, state, false).is_some() || logs_to_empty(self, state).is_some() {
+        let collects = victims(self, state, false).is_some();
+        if collects && self.gc_rests_for(state).is_zero() || logs_to_empty(self, state).is_some() {
             // Their threads may have looked before hidden garbage was estimated anew, or before a log took its space.
             self.work.notify_changed();
             return false;
@@ -228,6 +229,10 @@ impl Core {
         if moves_due(self, state).is_some() {
             // Their thread may have looked just before the last bytes of a log were written.
             self.work.notify_changed();
+            return false;
+        }
+        if collects {
+            // Value GC rests. The thread looks again when that has ended; it would wake up others that look here, too.
             return false;
         }
         if state.note(ActivityChange::NothingDue) {
