@@ -6,8 +6,8 @@
 //! the rate that removes the excess, the garbage above that at which value GC begins, within some minutes. Value GC works
 //! all the time while no user reads or writes, and while a caller waits for it, or a paced writer where nobody reads.
 //!
-//! A job works at least half of the time, because it keeps memory of the caches until it ends. What is left of a smaller share
-//! are rests between jobs (decision record 066).
+//! A job works at least half of the time, because it keeps memory of the caches until it ends. What a smaller share leaves are
+//! rests between jobs (decision record 066).
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(crate) struct GcPace {
     last_job: Option<EndedJob>,
 }
 
-/// A job that paused while it worked.
+/// A job that has ended: how long it worked, and how long it paused or waited for the limit on I/O.
 #[derive(Debug, Clone, Copy)]
 struct EndedJob {
     ended: Duration,
@@ -119,7 +119,7 @@ impl GcPace {
         share(debt, self.write_rate).max(least)
     }
 
-    /// A job that began at `began` has ended, and has paused for `paused` of the time.
+    /// A job has ended that began at `began`, and has paused for this time.
     pub fn note_ended(&mut self, began: Duration, paused: Duration, now: Duration) {
         let worked = now.saturating_sub(began).saturating_sub(paused);
         self.last_job = Some(EndedJob { ended: now, worked, paused });
@@ -128,8 +128,14 @@ impl GcPace {
     /// How long no other job begins yet, where value GC has `share`.
     pub fn rests_for(&self, now: Duration, share: f64) -> Duration {
         let Some(EndedJob { ended, worked, paused }) = self.last_job else { return Duration::ZERO };
-        let rest = worked.mul_f64(1.0 / share - 1.0).saturating_sub(paused);
+        // While it pauses half of the time, it works as long as it pauses. What it did without pauses needs no rest.
+        let rest = worked.min(paused).mul_f64(1.0 / share - 1.0).saturating_sub(paused);
         (ended + rest).saturating_sub(now)
+    }
+
+    /// True if value GC rests, or has rested within `lately`, whatever its share.
+    pub fn may_rest(&self, now: Duration, lately: Duration) -> bool {
+        !self.rests_for(now.saturating_sub(lately), SHARE_MIN).is_zero()
     }
 
     /// Measures the activity of users and returns the share of the time that work takes which yields to reads. Writers that wait may
@@ -238,7 +244,8 @@ mod tests {
         let ms = Duration::from_millis;
         let mut pace = GcPace::default();
         assert_eq!([pace.rests_for(ms(0), SHARE_MIN), pace.rests_for(ms(9), 1.0)], [Duration::ZERO; 2]);
-        // It worked for 100 ms of 200.
+        assert!(!pace.may_rest(ms(9), ms(50)));
+        // It worked for 100 ms, and paused for 100.
         pace.note_ended(ms(1_000), ms(100), ms(1_200));
         assert_eq!(pace.rests_for(ms(1_200), 0.1), ms(800));
         assert_eq!(pace.rests_for(ms(1_500), 0.1), ms(500));
@@ -248,6 +255,13 @@ mod tests {
             [Duration::ZERO; 2]
         );
         assert_eq!(pace.rests_for(ms(2_000), 0.1), Duration::ZERO);
+        // The longest rest has 18 times its pauses.
+        assert_eq!([3_000, 3_040, 3_060].map(|now| pace.may_rest(ms(now), ms(50))), [true, true, false]);
+        // One that did not have to pause, and one that waited for the limit on I/O.
+        pace.note_ended(ms(3_000), Duration::ZERO, ms(9_000));
+        assert_eq!(pace.rests_for(ms(9_000), SHARE_MIN), Duration::ZERO);
+        pace.note_ended(ms(3_000), ms(5_500), ms(9_000));
+        assert_eq!(pace.rests_for(ms(9_000), SHARE_MIN), ms(4_000));
         assert_eq!([share_of_job(SHARE_MIN), share_of_job(0.7), share_of_job(1.0)], [SHARE_BESIDE_READS, 0.7, 1.0]);
     }
 

@@ -18,6 +18,13 @@ const PAUSED_MAX: Duration = Duration::from_secs(20);
 /// The share is determined anew after this much of a pause.
 const REVIEW_EACH: Duration = Duration::from_millis(10);
 
+/// A compaction pauses no longer than this at a time. At its yield points it may have done other work in between, which counts, and its
+/// thread may have to do more of that.
+const COMPACTION_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// How long value GC rests is determined anew after this time: its share may change at any time.
+const REST_REVIEWED_EACH: Duration = Duration::from_millis(50);
+
 /// Up to this fill of front and HL0 a compaction yields to reads; beyond it yields less.
 const YIELDS_UP_TO: f64 = 0.3;
 
@@ -31,27 +38,33 @@ pub(crate) struct Throttle<'a> {
     /// When the last pause ended.
     since: Duration,
     paused: Duration,
+    /// The longest pause.
+    pause_max: Duration,
 }
 
 impl<'a> Throttle<'a> {
+    fn new(core: &'a Core, share: Share) -> Throttle<'a> {
+        Throttle { pace: Some((core, share)), since: now(), paused: Duration::ZERO, pause_max: Duration::MAX }
+    }
+
     /// Pauses as the pace of value GC requires of a job that has begun.
     pub fn of_gc(core: &'a Core) -> Throttle<'a> {
-        Throttle { pace: Some((core, |core| share_of_job(core.gc_share()))), since: now(), paused: Duration::ZERO }
+        Throttle::new(core, |core| share_of_job(core.gc_share()))
     }
 
     /// Yields to users who read.
     pub fn beside_reads(core: &'a Core) -> Throttle<'a> {
-        Throttle { pace: Some((core, Core::share_beside_reads)), since: now(), paused: Duration::ZERO }
+        Throttle::new(core, Core::share_beside_reads)
     }
 
     /// Yields to users who read as long as front and HL0 have room.
     pub fn of_compaction(core: &'a Core) -> Throttle<'a> {
-        Throttle { pace: Some((core, Core::compaction_share)), since: now(), paused: Duration::ZERO }
+        Throttle { pause_max: COMPACTION_PAUSE_MAX, ..Throttle::new(core, Core::compaction_share) }
     }
 
     /// Never pauses.
     pub fn none() -> Throttle<'a> {
-        Throttle { pace: None, since: Duration::ZERO, paused: Duration::ZERO }
+        Throttle { pace: None, since: Duration::ZERO, paused: Duration::ZERO, pause_max: Duration::MAX }
     }
 
     /// The time spent in pauses.
@@ -75,7 +88,7 @@ impl<'a> Throttle<'a> {
         }
         let mut ends = begun;
         loop {
-            let until = begun + worked.mul_f64(1.0 / share(core) - 1.0);
+            let until = begun + worked.mul_f64(1.0 / share(core) - 1.0).min(self.pause_max);
             let left = until.saturating_sub(ends);
             if left < PAUSE_MIN {
                 break;
@@ -122,6 +135,12 @@ impl Core {
         self.work.space.gc_pace.lock().rests_for(now(), share)
     }
 
+    /// When a thread that waits for value GC to have rested is to look again.
+    pub fn gc_rest_review_in(&self) -> Option<Duration> {
+        let may_rest = self.work.space.gc_pace.lock().may_rest(now(), REST_REVIEWED_EACH);
+        may_rest.then_some(REST_REVIEWED_EACH)
+    }
+
     /// The share of the time that a job works which leaves the other half to users who read.
     pub fn share_beside_reads(&self) -> f64 {
         // Writers may soon wait for a demotion that such a job keeps from beginning.
@@ -131,10 +150,11 @@ impl Core {
         self.work.space.gc_pace.lock().share_beside_reads(now(), self.user_totals())
     }
 
-    /// The share of the time that a compaction works: all of it if a caller works on one, or waits for the tables that another one has.
+    /// The share of the time that a compaction works: all of it if a caller works on one, or waits for what another one does, and while
+    /// writers are stopped.
     pub fn compaction_share(&self) -> f64 {
         let beside_reads = self.share_beside_reads();
-        if beside_reads == 1.0 || self.work.has_calls() {
+        if beside_reads == 1.0 || self.work.has_calls() || self.stops_writers() {
             return 1.0;
         }
         let (front, hl0) = self.fills(&self.published.view());

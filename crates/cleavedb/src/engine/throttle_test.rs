@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::engine::jobs::collect_garbage::victims;
+use crate::engine::pacer::Pace;
 use crate::engine::tuning::sizes::Tuning;
 use crate::io::SimDisk;
 use crate::sched::sim::simulate;
@@ -104,6 +106,21 @@ fn a_compaction_yields_to_reads_while_writers_have_room() {
             let call = core.work.begin_call();
             assert_eq!(work_with(Throttle::of_compaction(core)), Duration::ZERO);
             drop(call);
+            // Writers are stopped.
+            let pause = db.pause_background().unwrap();
+            let mut state = core.pacer.state.lock();
+            (state.pace, state.reviewed) = (Pace::Stopped, now());
+            core.pacer.is_limited.store(true, Ordering::Relaxed);
+            drop(state);
+            assert_eq!(core.compaction_share(), 1.0);
+            core.pacer.is_limited.store(false, Ordering::Relaxed);
+            drop(pause);
+            assert!(core.compaction_share() < 1.0);
+            // Other work at a yield point does not make a pause longer.
+            let mut throttle = Throttle::of_compaction(core);
+            sleep(Duration::from_secs(2));
+            throttle.pause();
+            assert!((20..25).contains(&throttle.paused().as_millis()), "{:?}", throttle.paused());
             // A writer has waited for its pace.
             core.counters.paced.fetch_add(1, Ordering::Relaxed);
             let paused = work_with(Throttle::of_compaction(core));
@@ -120,6 +137,39 @@ fn the_share_of_a_compaction_grows_with_the_fuller_of_front_and_hl0() {
     for (fill, share) in [(0.0, 0.5), (0.3, 0.5), (0.4, 0.75), (0.5, 1.0), (1.2, 1.0)] {
         assert!((yielding(0.5, fill) - share).abs() < 1e-9, "{fill}");
     }
+}
+
+#[test]
+fn value_gc_goes_on_after_its_rest_while_users_only_read() {
+    in_world(6, || {
+        let db = open();
+        let core = &db.inner.core;
+        // A job that worked for a second and paused for another: 18 s of rest at the least share.
+        let begin_rest = || {
+            let second = Duration::from_secs(1);
+            core.work.space.gc_pace.lock().note_ended(now().saturating_sub(2 * second), second, now());
+        };
+        sleep(Duration::from_secs(2));
+        while_reading(&db, || {
+            for number in 0..1_200 {
+                if number % 100 == 0 {
+                    begin_rest();
+                }
+                db.put(format!("key {:02}", number % 50), vec![b'v'; 300]).unwrap();
+            }
+            db.flush().unwrap();
+            begin_rest();
+            let (collected, begun) = (|| db.stats().value_gcs, now());
+            assert_eq!(collected(), 0);
+            assert!(victims(core, &core.work.lock(), false).is_some());
+            // Nobody writes, and no other job wakes the threads up.
+            while collected() == 0 {
+                assert!(now() - begun < Duration::from_secs(60), "{:?}", db.stats());
+                sleep(Duration::from_millis(10));
+            }
+            assert!((17..20).contains(&(now() - begun).as_secs()), "{:?}", now() - begun);
+        });
+    });
 }
 
 #[test]

@@ -127,7 +127,7 @@ pub(crate) struct Work {
     /// Jobs that use memory ran within the last second.
     active: AtomicBool,
     compacting: AtomicBool,
-    /// Number of callers that wait for jobs of their own, or work on them.
+    /// Number of callers that work on jobs, or wait for some to end.
     callers: AtomicUsize,
     /// Figures of the garbage in separated values.
     pub space: Space,
@@ -507,7 +507,7 @@ impl Work {
         self.compacting.swap(compacting, Ordering::Relaxed) != compacting
     }
 
-    /// Notes that a caller waits until it may work on a job of its own, or works on one, until this is dropped.
+    /// Notes that a caller works on a job of its own, or waits for those of others to end, until this is dropped.
     pub fn begin_call(&self) -> Call<'_> {
         self.callers.fetch_add(1, Ordering::Relaxed);
         Call { work: self }
@@ -547,7 +547,7 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// A call that works on jobs in its caller's thread.
+/// A call that works on jobs in its caller's thread, or waits for some.
 pub(crate) struct Call<'a> {
     work: &'a Work,
 }

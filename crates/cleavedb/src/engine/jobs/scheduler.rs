@@ -27,9 +27,6 @@ use crate::sched::clock::now;
 use crate::sched::sync::MutexGuard;
 use crate::sched::thread::try_spawn;
 
-/// How long value GC rests is determined anew after this time.
-const REST_REVIEWED_EACH: Duration = Duration::from_millis(50);
-
 impl Core {
     /// Starts the threads.
     pub fn start_background(self: &Arc<Core>) -> Result<()> {
@@ -164,10 +161,8 @@ impl Core {
                 self.announce_deletions(&mut state);
                 let may_come_later = may_work && matches!(duty, Duty::Values | Duty::All);
                 let idle_in = may_come_later.then(|| self.idle_in(&state)).flatten();
-                let rests_for = may_come_later.then(|| self.gc_rests_for(&state));
-                // The share of value GC may change at any time.
-                let rests_for = rests_for.filter(|rest| !rest.is_zero()).map(|rest| rest.min(REST_REVIEWED_EACH));
-                self.work.wait_for_change(&mut state, idle_in.into_iter().chain(rests_for).min());
+                let review_in = may_come_later.then(|| self.gc_rest_review_in()).flatten();
+                self.work.wait_for_change(&mut state, idle_in.into_iter().chain(review_in).min());
                 state
             }
         }

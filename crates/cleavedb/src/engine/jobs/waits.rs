@@ -29,6 +29,7 @@ impl Core {
             self.seal(&mut commit);
             commit.last_seqno
         };
+        let _call = self.work.begin_call();
         let mut state = self.work.lock();
         let since = state.begun();
         state.flush_target = state.flush_target.max(target);
@@ -70,6 +71,7 @@ impl Core {
     /// Waits while HL0 is full. Fails during a pause: only a compaction shrinks HL0, and the caller may be the holder
     /// of the pause.
     pub fn wait_for_hl0(&self) -> Result<()> {
+        let _call = self.work.begin_call();
         let mut state = self.work.lock();
         let since = state.begun();
         while self.published.view().version.levels()[0].tables().len() >= self.settings.tuning.hl0_stop_tables {

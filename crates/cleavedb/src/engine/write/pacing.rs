@@ -229,6 +229,11 @@ impl Core {
         self.note_overgrown(&view);
     }
 
+    /// True if writers are stopped, until background work has gone on.
+    pub fn stops_writers(&self) -> bool {
+        self.pacer.is_limited.load(Ordering::Relaxed) && self.pacer.state.lock().pace == Pace::Stopped
+    }
+
     /// The front is not so full that writers are slowed down.
     pub fn front_has_room(&self, view: &View) -> bool {
         self.fills(view).0 < SLOW_FROM
