@@ -27,10 +27,7 @@ pub(crate) const KIND: JobKind = JobKind {
         if core.gc_rests_for(state) > Duration::ZERO {
             return None;
         }
-        let due = |class, idle| Some((class, victims(core, state, idle)?));
-        let is_idle = state.activity() == Activity::Idle;
-        let due = due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle));
-        let (class, choice) = due?;
+        let (class, choice) = collection_due(core, state)?;
         JobKind::begin(CollectGarbage { choice, class, kind: Sole::ValueCollection })
     },
 };
@@ -66,6 +63,13 @@ struct CollectGarbage {
     class: Class,
     /// Which of the collections it is.
     kind: Sole,
+}
+
+/// What is to be collected once value GC does not rest, and for what.
+pub(crate) fn collection_due(core: &Core, state: &WorkState) -> Option<(Class, Choice)> {
+    let due = |class, idle| Some((class, victims(core, state, idle)?));
+    let is_idle = state.activity() == Activity::Idle;
+    due(Class::Mandatory, false).or_else(|| due(Class::Idle, true).filter(|_| is_idle))
 }
 
 /// What to collect while the store is busy or idle, unless a job is already collecting something.

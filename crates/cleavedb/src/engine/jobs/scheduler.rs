@@ -13,7 +13,7 @@ use crate::bypass::detector::SAMPLE_EVERY;
 use crate::engine::activity::{Activity, ActivityChange};
 use crate::engine::claims::Sole;
 use crate::engine::core::Core;
-use crate::engine::jobs::collect_garbage::victims;
+use crate::engine::jobs::collect_garbage::{collection_due, victims};
 use crate::engine::jobs::collect_logs::collection_is_due;
 use crate::engine::jobs::empty_logs::logs_to_empty;
 use crate::engine::jobs::job::Duty;
@@ -161,7 +161,8 @@ impl Core {
                 self.announce_deletions(&mut state);
                 let may_come_later = may_work && matches!(duty, Duty::Values | Duty::All);
                 let idle_in = may_come_later.then(|| self.idle_in(&state)).flatten();
-                let review_in = may_come_later.then(|| self.gc_rest_review_in()).flatten();
+                let rest_in = may_come_later.then(|| self.gc_rest_review_in()).flatten();
+                let review_in = rest_in.filter(|_| collection_due(self, &state).is_some());
                 self.work.wait_for_change(&mut state, idle_in.into_iter().chain(review_in).min());
                 state
             }
