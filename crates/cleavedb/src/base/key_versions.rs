@@ -20,9 +20,16 @@ pub struct KeyVersions {
     /// The newest range tombstone that covers the key: a base in its place; 0 if there is none.
     cover: Seqno,
     base_table: Option<FileId>,
+    /// The value of the key at a sequence number, which is known: a base in place of the operand with this number.
+    known: Option<(Seqno, Slice)>,
 }
 
 impl KeyVersions {
+    /// None yet, of a key whose value at `seqno` is known. Once the operand with this number is met, no older version is needed.
+    pub fn down_to(seqno: Seqno, value: Slice) -> KeyVersions {
+        KeyVersions { known: Some((seqno, value)), ..KeyVersions::default() }
+    }
+
     /// Takes the newest range tombstone that covers the key in the layer that comes next, 0 if there is none. Every older
     /// layer holds only what it deletes (rule 1), so the value is settled once this layer has been asked.
     #[inline]
@@ -37,6 +44,10 @@ impl KeyVersions {
         }
         if stamp.kind().is_some_and(Kind::is_base) {
             self.base = Some((stamp, payload));
+            return false;
+        }
+        if let Some((seqno, value)) = self.known.take_if(|(seqno, _)| *seqno == stamp.seqno()) {
+            self.base = Some((Stamp::new(seqno, Kind::Put), value));
             return false;
         }
         self.deltas.push((stamp, payload));
@@ -94,6 +105,7 @@ impl KeyVersions {
         self.base = None;
         self.cover = Seqno::ZERO;
         self.base_table = None;
+        self.known = None;
     }
 
     /// Older layers hold nothing that the value depends on.
@@ -195,6 +207,25 @@ mod tests {
         };
         let all = [Kind::Put, Kind::PutAt, Kind::Delta, Kind::DeltaAt, Kind::Delete, Kind::DeleteRange];
         assert_eq!(all.map(has_value), [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn a_value_that_is_known_is_the_base_in_place_of_the_operand_with_its_number() {
+        let known = || KeyVersions::down_to(Seqno(5), Slice::copy_from(b"known"));
+        let push = |versions: &mut KeyVersions, seqno, kind| versions.push_older(stamp(seqno, kind), Slice::default());
+        let mut versions = known();
+        assert!(push(&mut versions, 7, Kind::Delta) && !push(&mut versions, 5, Kind::Delta) && versions.is_settled());
+        assert_eq!((versions.deltas().len(), &*versions.base().unwrap().1), (1, &b"known"[..]));
+        // Combined with a newer one, it is not met.
+        let mut versions = known();
+        assert!(push(&mut versions, 7, Kind::DeltaAt) && push(&mut versions, 4, Kind::Delta));
+        assert!(!push(&mut versions, 3, Kind::Put) && versions.base_seqno() == Seqno(3));
+        // A newer base, and a newer tombstone.
+        let mut versions = known();
+        assert!(!push(&mut versions, 6, Kind::Delete) && versions.base_seqno() == Seqno(6));
+        let mut versions = known();
+        versions.cover(Seqno(6));
+        assert!(!push(&mut versions, 5, Kind::Delta) && versions.base().is_none());
     }
 
     #[test]

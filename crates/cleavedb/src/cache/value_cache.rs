@@ -5,16 +5,19 @@
 //! one base, the newest that was read, and any of its deltas. It does not depend on the location of the record, so an
 //! entry survives value GC and compactions. The table in which the version was found is stored as well: a reader that
 //! reaches this table need not search it. Records and tables never change, so an entry is never stale.
+//!
+//! Beside that it may hold the fold of a key that has many operands: its value at the newest operand that a reader has met. The next
+//! reader stops there. What lies below a sequence number never changes, so a fold is never stale either.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::base::{Bytes, FileId, Gauge, Kind, Slice, Stamp};
+use crate::base::{Bytes, FileId, Gauge, Kind, Seqno, Slice, Stamp};
 use crate::cache::ghosts::{GhostRecorder, Ghosts};
 use crate::cache::weight::{BytesHeld, Hashing, shards};
 use crate::io::Cells;
@@ -26,17 +29,23 @@ const VALUE_BYTES_TYPICAL: usize = 2 << 10;
 /// A value larger than this fraction of the cache is not cached, since it would evict too many other_versions.
 const PARTS_MIN: u64 = 64;
 
-/// A lookup key: the base of a key, or the delta with this stamp.
+/// In place of the stamp of a delta: the fold of the key.
+const FOLD: u64 = u64::MAX;
+
+/// A lookup key: the base of a key, its fold, or the delta with this stamp.
 struct LookupKey<'a> {
     key: &'a [u8],
-    /// Stamp of the delta; 0 for the base.
+    /// Stamp of the delta; 0 for the base, [`FOLD`] for the fold.
     delta: u64,
     hash: u64,
 }
 
 impl LookupKey<'_> {
     fn new(key: &[u8], stamp: Stamp) -> LookupKey<'_> {
-        let delta = if stamp.kind() == Some(Kind::DeltaAt) { stamp.0 } else { 0 };
+        LookupKey::of(key, if stamp.kind() == Some(Kind::DeltaAt) { stamp.0 } else { 0 })
+    }
+
+    fn of(key: &[u8], delta: u64) -> LookupKey<'_> {
         LookupKey { key, delta, hash: xxh3_64_with_seed(key, delta) }
     }
 }
@@ -95,9 +104,11 @@ pub struct ValueCache {
     cells: Cells,
     /// Bytes of cells, and of keys beside values that did not fit into one.
     gauge: Arc<Gauge>,
-    /// Number of lookups that found another version.
+    /// Number of lookups that found another version, or a fold.
     other_versions: AtomicU64,
     misses: AtomicU64,
+    /// A fold was ever inserted.
+    has_folds: AtomicBool,
 }
 
 impl ValueCache {
@@ -121,6 +132,7 @@ impl ValueCache {
             gauge,
             other_versions: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            has_folds: AtomicBool::new(false),
         }
     }
 
@@ -174,7 +186,35 @@ impl ValueCache {
     /// Caches a copy of a value if there is room, unless it is too large or a newer version is cached; a large value itself.
     /// `table` is a table in which this version is the newest of its key.
     pub fn insert(&self, full_key: &[u8], stamp: Stamp, table: Option<FileId>, value: &Slice) {
-        let wanted = LookupKey::new(full_key, stamp);
+        self.insert_as(LookupKey::new(full_key, stamp), stamp, table, value);
+    }
+
+    /// The value of a key at the newest operand of which a reader has cached it, with the number of that operand.
+    #[inline]
+    pub fn find_fold(&self, full_key: &[u8]) -> Option<(Seqno, Slice)> {
+        if !self.has_folds() || self.capacity() == 0 {
+            return None;
+        }
+        let fold = self.values.get(&LookupKey::of(full_key, FOLD))?;
+        self.other_versions.fetch_add(1, Ordering::Relaxed);
+        Some((fold.stamp.seqno(), fold.value))
+    }
+
+    /// A fold was ever to be cached.
+    pub fn has_folds(&self) -> bool {
+        self.has_folds.load(Ordering::Relaxed)
+    }
+
+    /// Caches a copy of the value of a key at its operand `seqno`, as [`insert`](ValueCache::insert) caches values.
+    pub fn insert_fold(&self, full_key: &[u8], seqno: Seqno, value: &Slice) {
+        if !self.has_folds() {
+            self.has_folds.store(true, Ordering::Relaxed);
+        }
+        self.insert_as(LookupKey::of(full_key, FOLD), Stamp::new(seqno, Kind::Put), None, value);
+    }
+
+    fn insert_as(&self, wanted: LookupKey<'_>, stamp: Stamp, table: Option<FileId>, value: &Slice) {
+        let full_key = wanted.key;
         if (value.len() + full_key.len()) as u64 + OVERHEAD_BYTES > self.capacity() / PARTS_MIN
             || self.values.peek(&wanted).is_some_and(|before| before.stamp.seqno() > stamp.seqno())
         {
@@ -312,6 +352,23 @@ mod tests {
         assert!(cache.pinned_bytes(gauge.get()) >= held.len());
         drop(held);
         assert_eq!((cache.pinned_bytes(0), gauge.get()), (0, 0));
+    }
+
+    #[test]
+    fn a_fold_lies_beside_the_base_of_its_key_and_only_a_newer_one_replaces_it() {
+        let (cache, gauge) = (ValueCache::new(1 << 20), Arc::<Gauge>::default());
+        cache.insert_fold(&key(1), Seqno(9), &value(130, &gauge));
+        assert!(cache.has_folds() && cache.find_fold(&key(1)).is_none(), "the cache is disabled");
+        cache.set_capacity(1 << 20);
+        insert(&cache, 1, &value(1030, &gauge));
+        for (seqno, bytes) in [(9, 130), (8, 230), (12, 330)] {
+            cache.insert_fold(&key(1), Seqno(seqno), &value(bytes, &gauge));
+        }
+        let (seqno, fold) = cache.find_fold(&key(1)).unwrap();
+        assert_eq!((seqno, fold.len(), cache.find_fold(&key(2))), (Seqno(12), 300, None));
+        assert_eq!((get(&cache, 1).unwrap().len(), cache.hits()), (1000, 1), "folds do not count");
+        cache.set_capacity(0);
+        assert!(cache.find_fold(&key(1)).is_none());
     }
 
     #[test]

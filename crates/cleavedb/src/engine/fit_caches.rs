@@ -66,7 +66,7 @@ impl Core {
             (Some(_), Some(bytes)) => (bytes as u64).min(capacity / 2),
         };
         let capacity = capacity - for_operands;
-        let for_values = match view.values.files.is_empty() {
+        let for_values = match view.values.files.is_empty() && !self.memory.value_cache.has_folds() {
             true => 0,
             false => self.memory.balance.share_of(capacity),
         };

@@ -30,8 +30,8 @@ use crate::sched::sync::{Mutex, RwLock};
 const RECENT_PIECES_MAX: usize = 8;
 /// To make a run of an index table takes about as long per version as reads that pass through this many operands.
 const PASSED_PER_ENTRY: usize = 8;
-/// A reader gets older versions of a key in parts of about this many bytes.
-const CHAIN_BYTES: usize = 256 << 10;
+/// A reader gets older versions of a key in parts of about this many bytes, from the first to the largest: it may need few.
+const CHAIN_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=256 << 10;
 /// Approximate number of versions sampled for [`IndexTable::marks`].
 const MARKS: usize = 128;
 /// Memory of a version in addition to its bytes: its entry and its share of the hash table.
@@ -209,7 +209,7 @@ impl IndexTable {
         });
         let mut next = head.map_or(0, |&number| number + 1);
         let mut chain = Chain::default();
-        let (mut is_first, mut passed) = (true, 0);
+        let (mut is_first, mut passed, mut part_bytes) = (true, 0, *CHAIN_BYTES.start());
         while let Some(number) = next.checked_sub(1) {
             let (version, entry) = inner.version(number);
             next = entry.older;
@@ -227,8 +227,11 @@ impl IndexTable {
             chain.push(version.stamp, version.payload);
             passed += 1;
             let is_base = version.stamp.kind().is_some_and(Kind::is_base);
-            if (is_base || chain.bytes.len() >= CHAIN_BYTES) && !chain.pass_on(visit) {
-                break;
+            if is_base || chain.bytes.len() >= part_bytes {
+                if !chain.pass_on(visit) {
+                    break;
+                }
+                part_bytes = (2 * part_bytes).min(*CHAIN_BYTES.end());
             }
         }
         chain.pass_on(visit);

@@ -58,6 +58,7 @@ mod flush_windows;
 mod scheduling;
 mod compressed;
 mod fetches;
+mod cached_folds;
 mod folds;
 mod checkpoints;
 mod ownership;

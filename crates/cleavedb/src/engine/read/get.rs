@@ -37,7 +37,7 @@ impl Core {
     ) -> Result<Option<Slice>> {
         self.check_read(keyspace, key)?;
         let full = full_key(keyspace.record.id, key);
-        let mut versions = KeyVersions::default();
+        let mut versions = self.down_to_fold(keyspace, &full);
         let mut tables = OneKey::with_values(&self.memory.value_cache).with_operands(&self.memory.operands);
         let layers = view.layers_of(keyspace.record.kind);
         let read = match view.buckets().filter(|buckets| buckets.wants_segments(&full, seqno, &self.memory.operands)) {
@@ -52,6 +52,12 @@ impl Core {
             self.value_of(view, keyspace, &full, &versions, Some(&cached))
         });
         self.unless_closed(read)
+    }
+
+    /// No version of a key yet, down to its cached fold if there is one.
+    pub(crate) fn down_to_fold(&self, keyspace: &KeyspaceState, full: &[u8]) -> KeyVersions {
+        let fold = keyspace.operator.as_ref().and_then(|_| self.memory.value_cache.find_fold(full));
+        fold.map_or_else(KeyVersions::default, |(seqno, value)| KeyVersions::down_to(seqno, value))
     }
 
     /// Caches the operands of a key that were read from segments.
@@ -126,7 +132,11 @@ impl Core {
             operands.push(self.payload(view, full, *stamp, payload.clone(), point)?);
         }
         let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
-        merge(keyspace, full, base.as_deref(), &operands).map(Some)
+        let value = merge(keyspace, full, base.as_deref(), &operands)?;
+        if point.is_some() && operands.len() >= self.settings.tuning.folded_from {
+            self.memory.value_cache.insert_fold(full, versions.deltas()[0].0.seqno(), &value);
+        }
+        Ok(Some(value))
     }
 
     /// Notes that a read had to apply very many operands: the bucket of the key is rewritten, and the front is sealed or flushed if

@@ -138,7 +138,7 @@ impl Moment<'_> {
 
     /// The versions of one key, from memory and the block cache.
     fn look_up(&self, key: &Open<'_>, tables: &mut ManyKeys<'_>) -> Result<KeyVersions, Unanswered> {
-        let mut versions = KeyVersions::default();
+        let mut versions = self.core.down_to_fold(self.keyspace, &key.full);
         collect_versions(self.view.layers_of(self.keyspace.record.kind), &key.full, self.seqno, tables, &mut versions)?;
         if let Some(list) = tables.take_operands() {
             self.core.cache_operands(&key.full, list);

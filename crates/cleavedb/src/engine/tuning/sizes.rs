@@ -183,6 +183,8 @@ pub struct Tuning {
     pub bucket_split_percent: Option<u32>,
     /// Memory of the operand cache, at most half of that of all caches; `None`: it follows the misses.
     pub operand_cache_bytes: Option<usize>,
+    /// Once a point read has had to apply this number of operands, it caches their fold for the next one.
+    pub folded_from: usize,
     /// The manifest starts a new file beyond this size.
     pub manifest_bytes: u64,
     /// File numbers are reserved in blocks of this many.
@@ -294,6 +296,7 @@ impl Tuning {
             buckets_max: (budget / BUCKET_PART_BYTES).min(BUCKETS_MAX),
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
             operand_cache_bytes: None,
+            folded_from: 8,
             manifest_bytes: 4 * MIB as u64,
             numbers_reserved: 512,
             // A flush adds runs until it has `flush_bytes`, so it is smaller than two runs of the largest size.
@@ -497,6 +500,7 @@ impl Tuning {
             buckets_max: 6,
             bucket_split_percent: Some(BUCKET_SPLIT_PERCENT_DEFAULT),
             operand_cache_bytes: None,
+            folded_from: 2,
             manifest_bytes: 16 << 10,
             numbers_reserved: 24,
             reserve_bytes: 48 << 10,
