@@ -46,12 +46,25 @@ impl KeyVersions {
             self.base = Some((stamp, payload));
             return false;
         }
-        if let Some((seqno, value)) = self.known.take_if(|(seqno, _)| *seqno == stamp.seqno()) {
-            self.base = Some((Stamp::new(seqno, Kind::Put), value));
+        if let Some(known) = self.known_at(stamp) {
+            self.base = Some(known);
             return false;
         }
         self.deltas.push((stamp, payload));
         true
+    }
+
+    /// The base in place of this operand, if the value of the key there is known.
+    fn known_at(&self, stamp: Stamp) -> Option<KeyVersion> {
+        let known = self.known.as_ref().filter(|(seqno, _)| *seqno == stamp.seqno());
+        known.map(|(seqno, value)| (Stamp::new(*seqno, Kind::Put), value.clone()))
+    }
+
+    /// The base is the value that was known from the beginning.
+    pub fn met_known(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|(seqno, _)| self.base.as_ref().is_some_and(|(stamp, _)| stamp.seqno() == *seqno))
     }
 
     /// Takes the next newer version: a base replaces all older ones. The caller then
@@ -87,6 +100,11 @@ impl KeyVersions {
         }
         self.deltas.retain(|(stamp, _)| stamp.seqno() > base);
         self.deltas.sort_by_key(|(stamp, _)| std::cmp::Reverse(*stamp));
+        let known = self.deltas.iter().enumerate().find_map(|(at, (stamp, _))| Some((at, self.known_at(*stamp)?)));
+        if let Some((at, known)) = known {
+            self.deltas.truncate(at);
+            (self.base, self.base_table) = (Some(known), None);
+        }
     }
 
     /// The versions that a reader of `versions`, newest first, needs.
@@ -101,11 +119,16 @@ impl KeyVersions {
 
     /// Forgets everything, for the next key.
     pub fn clear(&mut self) {
+        self.restart();
+        self.known = None;
+    }
+
+    /// Forgets what was found, for another search for the same key.
+    pub fn restart(&mut self) {
         self.deltas.clear();
         self.base = None;
         self.cover = Seqno::ZERO;
         self.base_table = None;
-        self.known = None;
     }
 
     /// Older layers hold nothing that the value depends on.
@@ -214,18 +237,37 @@ mod tests {
         let known = || KeyVersions::down_to(Seqno(5), Slice::copy_from(b"known"));
         let push = |versions: &mut KeyVersions, seqno, kind| versions.push_older(stamp(seqno, kind), Slice::default());
         let mut versions = known();
-        assert!(push(&mut versions, 7, Kind::Delta) && !push(&mut versions, 5, Kind::Delta) && versions.is_settled());
-        assert_eq!((versions.deltas().len(), &*versions.base().unwrap().1), (1, &b"known"[..]));
+        for _ in 0..2 {
+            versions.restart();
+            assert!(!versions.met_known() && push(&mut versions, 7, Kind::Delta));
+            assert!(!push(&mut versions, 5, Kind::Delta) && versions.is_settled() && versions.met_known());
+            assert_eq!((versions.deltas().len(), &*versions.base().unwrap().1), (1, &b"known"[..]));
+        }
         // Combined with a newer one, it is not met.
         let mut versions = known();
         assert!(push(&mut versions, 7, Kind::DeltaAt) && push(&mut versions, 4, Kind::Delta));
-        assert!(!push(&mut versions, 3, Kind::Put) && versions.base_seqno() == Seqno(3));
+        assert!(!push(&mut versions, 3, Kind::Put) && versions.base_seqno() == Seqno(3) && !versions.met_known());
         // A newer base, and a newer tombstone.
         let mut versions = known();
         assert!(!push(&mut versions, 6, Kind::Delete) && versions.base_seqno() == Seqno(6));
         let mut versions = known();
         versions.cover(Seqno(6));
         assert!(!push(&mut versions, 5, Kind::Delta) && versions.base().is_none());
+        // In the other store.
+        let with = |seqnos: &[u64], last| {
+            let mut all = KeyVersions::default();
+            seqnos.iter().for_each(|seqno| assert!(push(&mut all, *seqno, Kind::Delta)));
+            push(&mut all, last, Kind::Put);
+            all
+        };
+        let mut versions = known();
+        assert!(push(&mut versions, 7, Kind::Delta) && push(&mut versions, 4, Kind::Delta));
+        versions.join(with(&[6, 5, 3], 2));
+        assert_eq!((versions.deltas().len(), versions.base_seqno(), versions.met_known()), (2, Seqno(5), true));
+        let mut versions = known();
+        assert!(!push(&mut versions, 6, Kind::Put));
+        versions.join(with(&[7, 5], 2));
+        assert_eq!((versions.deltas().len(), versions.base_seqno(), versions.met_known()), (1, Seqno(6), false));
     }
 
     #[test]

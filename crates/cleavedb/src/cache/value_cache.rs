@@ -189,15 +189,21 @@ impl ValueCache {
         self.insert_as(LookupKey::new(full_key, stamp), stamp, table, value);
     }
 
-    /// The value of a key at the newest operand of which a reader has cached it, with the number of that operand.
+    /// The fold of a key, with the number of the newest operand in it. The access is not recorded: the reader may meet a newer base,
+    /// or that operand combined with others.
     #[inline]
     pub fn find_fold(&self, full_key: &[u8]) -> Option<(Seqno, Slice)> {
         if !self.has_folds() || self.capacity() == 0 {
             return None;
         }
-        let fold = self.values.get(&LookupKey::of(full_key, FOLD))?;
-        self.other_versions.fetch_add(1, Ordering::Relaxed);
-        Some((fold.stamp.seqno(), fold.value))
+        self.values.peek(&LookupKey::of(full_key, FOLD)).map(|kept| (kept.stamp.seqno(), kept.value))
+    }
+
+    /// Records that a reader has used the fold of a key.
+    pub fn note_fold_used(&self, full_key: &[u8]) {
+        if self.values.get(&LookupKey::of(full_key, FOLD)).is_some() {
+            self.other_versions.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A fold was ever to be cached.
@@ -226,7 +232,11 @@ impl ValueCache {
             None if value.held_bytes() as u64 > self.capacity() / PARTS_MIN => return,
             None => {
                 let key = Bytes::counted(full_key.to_vec(), self.gauge.clone());
-                (Slice::shared(key, 0, full_key.len()), value.clone())
+                let value = match wanted.delta {
+                    FOLD => Slice::shared(Bytes::counted(value.to_vec(), self.gauge.clone()), 0, value.len()),
+                    _ => value.clone(),
+                };
+                (Slice::shared(key, 0, full_key.len()), value)
             }
         };
         let entry_key = EntryKey { key, delta: wanted.delta, hash: wanted.hash };
@@ -366,6 +376,8 @@ mod tests {
         }
         let (seqno, fold) = cache.find_fold(&key(1)).unwrap();
         assert_eq!((seqno, fold.len(), cache.find_fold(&key(2))), (Seqno(12), 300, None));
+        cache.note_fold_used(&key(1));
+        cache.note_fold_used(&key(2));
         assert_eq!((get(&cache, 1).unwrap().len(), cache.hits()), (1000, 1), "folds do not count");
         cache.set_capacity(0);
         assert!(cache.find_fold(&key(1)).is_none());

@@ -37,13 +37,13 @@ pub struct MemoryStats {
     /// Current capacity of the block cache; it shrinks when other parts of the budget grow.
     #[n(4)]
     pub cache_bytes_max: usize,
-    /// The value cache: separated values that point reads have fetched.
+    /// The value cache: separated values that point reads have fetched, and folds of keys with many operands.
     #[n(5)]
     pub value_cache_bytes: usize,
     /// The part of the block cache that index and filter blocks and range tombstones use.
     #[n(6)]
     pub cache_index_bytes: usize,
-    /// Current capacity of the value cache; 0 while there are no value files.
+    /// Current capacity of the value cache; 0 while there are neither value files nor folds to cache.
     #[n(7)]
     pub value_cache_bytes_max: usize,
     /// The mapped ring, and the buffers of direct writes.

@@ -109,6 +109,9 @@ impl Core {
         versions: &KeyVersions,
         point: Option<&CachedValue>,
     ) -> Result<Option<Slice>> {
+        if versions.met_known() {
+            self.memory.value_cache.note_fold_used(full);
+        }
         let base = match versions.base() {
             Some((stamp, payload)) if !is_delete(*stamp) => {
                 Some(self.payload(view, full, *stamp, payload.clone(), point)?)

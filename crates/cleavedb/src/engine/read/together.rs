@@ -44,7 +44,7 @@ impl Core {
         let mut cached = OneKeyCached(std::mem::take(tables));
         let (mut waited_for, mut value): (Vec<(FileId, u64)>, Option<KeyVersion>) = (Vec::new(), None);
         let in_segments = loop {
-            versions.clear();
+            versions.restart();
             let mut missing = Vec::new();
             let has_base = match collect_versions(view.layers_beside_buckets(), full, seqno, &mut cached, versions) {
                 Err(Unanswered::Failed(error)) => return Err(error),
@@ -77,7 +77,7 @@ impl Core {
             }
             Some(None) => Ok(()),
             None => {
-                versions.clear();
+                versions.restart();
                 collect_versions(view.layers(), full, seqno, tables, versions)
             }
         };
