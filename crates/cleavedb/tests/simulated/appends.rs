@@ -12,10 +12,11 @@ use crate::deltas::Chain;
 use crate::support::{in_world, open_with};
 
 /// Counts the operands that values are made of.
-struct Counting {
-    counted: Arc<AtomicUsize>,
+#[derive(Default)]
+pub struct Counting {
+    pub counted: Arc<AtomicUsize>,
     /// Any two operands can be combined.
-    combines: bool,
+    pub combines: bool,
 }
 
 impl MergeOperator for Counting {
@@ -64,6 +65,8 @@ fn append_and_read(case: Case) {
     (tuning.logs_bytes_max, tuning.replay_bytes_max, tuning.unflushed_bytes_min) = (64 << 20, 64 << 20, 64 << 20);
     (tuning.log_bytes, tuning.garbage_bytes) = (16 << 20, 64 << 20);
     (tuning.bucket_bytes, tuning.bucket_extents_max) = (bucket_bytes, 8);
+    // Work in the background is to do it, not folds that reads have cached.
+    tuning.folded_from = usize::MAX;
     let options = Options::new().merge_operator(Arc::new(counting)).background_threads(2);
     let db = open_with(&SimDisk::new(), options, tuning).unwrap();
     let of = KeyspaceOptions::new().merge_operator("counting").deltas(deltas);

@@ -1,37 +1,16 @@
 //! A read of a key with many operands goes on from the fold that an earlier read has cached, and finds what it would find without.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use cleavedb::testing::{Random, SimDisk, Tuning};
-use cleavedb::{Db, DeltaPlacement, Keyspace, KeyspaceOptions, MergeOperator, Options, Snapshot};
+use cleavedb::{Db, DeltaPlacement, Keyspace, KeyspaceOptions, Options, Snapshot};
 
+use crate::appends::Counting;
 use crate::deltas::text;
 use crate::support::{in_world, open_with};
 
 const PLACEMENTS: [DeltaPlacement; 2] = [DeltaPlacement::Levels, DeltaPlacement::Buckets];
-
-/// Joins operands with `+`, or combines them, and counts those that it is given together with a base.
-#[derive(Default)]
-struct Counting {
-    applied: Arc<AtomicUsize>,
-    combines: bool,
-}
-
-impl MergeOperator for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn full_merge(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
-        self.applied.fetch_add(operands.len(), Ordering::Relaxed);
-        Ok(base.into_iter().chain(operands.iter().copied()).collect::<Vec<_>>().join(&b'+'))
-    }
-
-    fn partial_merge(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
-        self.combines.then(|| [older, newer].join(&b'+'))
-    }
-}
 
 fn lists(db: &Db, deltas: DeltaPlacement) -> Keyspace {
     db.create_keyspace("lists", KeyspaceOptions::new().merge_operator("counting").deltas(deltas)).unwrap()
@@ -52,7 +31,7 @@ fn a_read_applies_only_the_operands_that_came_since_the_last_one() {
     for placement in PLACEMENTS {
         in_world(1, move || {
             let operator = Counting::default();
-            let applied = operator.applied.clone();
+            let applied = operator.counted.clone();
             let applied = || applied.swap(0, Ordering::Relaxed);
             let db = open_with(&SimDisk::new(), Options::new().merge_operator(Arc::new(operator)), calm()).unwrap();
             let lists = lists(&db, placement);
@@ -122,7 +101,7 @@ fn check(lists: &Keyspace, snapshots: &[(Snapshot, Expected)], expected: &Expect
 /// A random history, all reads of which are compared with a model. Returns how many operands the operator was given.
 fn random_history(seed: u64, folded_from: usize) -> usize {
     let operator = Counting { combines: seed.is_multiple_of(2), ..Counting::default() };
-    let applied = operator.applied.clone();
+    let applied = operator.counted.clone();
     in_world(seed, move || {
         let mut random = Random::new(seed);
         let options = Options::new().merge_operator(Arc::new(operator)).separation(Some(48)).background_threads(2);
