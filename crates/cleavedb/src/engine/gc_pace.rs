@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::engine::pacer::{DRAIN_FIRST, WAITS_FOR};
+use crate::engine::pacer::DRAIN_FIRST;
 use crate::values::candidate::BEGIN_PERCENT;
 
 /// At this share of the garbage limit, value GC removes garbage at the rate of writes, and faster beyond.
@@ -25,8 +25,14 @@ const IDLE_AFTER: Duration = Duration::from_millis(50);
 /// The smallest share while writers wait and others read, and of a job that has begun; the share of other work that yields to
 /// reads.
 const SHARE_BESIDE_READS: f64 = 0.5;
-/// Time constant of the moving average of the rate of writes, in seconds.
-const RATE_MEMORY_S: f64 = 1.0;
+/// Time constant of the moving average of the rate of writes, in seconds. Begun work is slowed down as soon as users turn from
+/// writes to reads.
+const RATE_MEMORY_S: f64 = 0.25;
+/// Writers that have waited for their pace are taken to wait for this long. While they are paced, they wait every few
+/// milliseconds.
+const WAITS_FOR: Duration = Duration::from_millis(250);
+/// Users who have read are taken to read on for this long.
+const READS_FOR: Duration = Duration::from_secs(1);
 
 /// Totals of reads and writes since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,7 +110,7 @@ impl GcPace {
         if self.is_at_rest(now, totals) {
             return 1.0;
         }
-        let least = match (is_lately(self.waited_at, now), is_lately(self.read_at, now)) {
+        let least = match (self.writers_wait(now), self.users_read(now)) {
             (true, false) => return 1.0,
             (true, true) => SHARE_BESIDE_READS,
             (false, _) => SHARE_MIN,
@@ -141,15 +147,24 @@ impl GcPace {
     /// Measures the activity of users and returns the share of the time that work takes which yields to reads. Writers that wait may
     /// do so for such work.
     pub fn share_beside_reads(&mut self, now: Duration, totals: UserTotals) -> f64 {
-        match !self.is_at_rest(now, totals) && is_lately(self.read_at, now) && !is_lately(self.waited_at, now) {
+        match !self.is_at_rest(now, totals) && self.users_read(now) && !self.writers_wait(now) {
             true => SHARE_BESIDE_READS,
             false => 1.0,
         }
     }
+
+    /// True if somebody was lately seen to read.
+    pub fn users_read(&self, now: Duration) -> bool {
+        is_within(READS_FOR, self.read_at, now)
+    }
+
+    fn writers_wait(&self, now: Duration) -> bool {
+        is_within(WAITS_FOR, self.waited_at, now)
+    }
 }
 
-fn is_lately(at: Option<Duration>, now: Duration) -> bool {
-    at.is_some_and(|at| now.saturating_sub(at) < WAITS_FOR)
+fn is_within(time: Duration, at: Option<Duration>, now: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < time)
 }
 
 /// The share for users that write `write_rate` bytes per second.
@@ -223,10 +238,13 @@ mod tests {
         assert!(share(at(140, 1, 1)) < 1.0, "somebody writes");
         let (now, totals) = at(1_150, 2, 1);
         assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0, "writers wait");
-        let (now, totals) = at(2_100, 3, 1);
+        let (now, totals) = at(1_390, 3, 1);
         assert_eq!(share((now, UserTotals { waited: 1, ..totals })), 1.0);
-        let (now, totals) = at(2_200, 4, 1);
-        assert!(share((now, UserTotals { waited: 1, ..totals })) < 1.0, "they have not waited for a second");
+        let (now, totals) = at(1_410, 4, 1);
+        assert!(
+            share((now, UserTotals { waited: 1, ..totals })) < 1.0,
+            "they have not waited for a quarter of a second"
+        );
     }
 
     #[test]
@@ -266,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_writes_is_that_of_the_last_second_or_so() {
+    fn the_rate_of_writes_is_that_of_the_last_half_second_or_so() {
         let mut pace = GcPace::default();
         for step in 0..100 {
             // 40 MB/s.

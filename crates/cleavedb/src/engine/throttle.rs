@@ -125,6 +125,11 @@ impl Core {
         self.work.space.gc_pace.lock().share(now(), self.user_totals(), debt)
     }
 
+    /// True if somebody was lately seen to read by a job that asked for its share.
+    pub fn users_read(&self) -> bool {
+        self.work.space.gc_pace.lock().users_read(now())
+    }
+
     /// How long value GC rests yet before its next job.
     pub fn gc_rests_for(&self, state: &WorkState) -> Duration {
         // As a pause ends early.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::limits::BLOCK_IO_BYTES;
 use crate::base::{Error, Result, full_key};
+use crate::engine::core::Core;
 use crate::engine::jobs::collection::state::Collection;
 use crate::format::record::{HEADER_BYTES, Record, RecordHead};
 use crate::io::read_exact_at;
@@ -18,7 +19,10 @@ use crate::values::survey::KnownLive;
 const HEAD_BYTES: u64 = 1 << 10;
 /// A gap up to this size is read along, which costs less than another read.
 const GAP_BYTES: u64 = 16 << 10;
+/// Heads within this distance are read together,
 const PIECE_BYTES: u64 = 1 << 20;
+/// and within this one while users read, whose reads wait behind such a read and the one that is announced.
+const PIECE_BYTES_BESIDE_READS: u64 = 128 << 10;
 /// Values up to about this size are announced with their heads if they stay in the page cache: they will be copied next.
 const ANNOUNCED_BYTES: u64 = 256 << 10;
 
@@ -39,7 +43,7 @@ impl Collection<'_> {
     /// Reads the files and moves their live records, as many together as there is memory for.
     pub(super) fn move_read(&mut self, files: &[Arc<ValueFile>], known: &[KnownLive]) -> Result<()> {
         for (index, (file, known)) in (0..).zip(files.iter().zip(known)) {
-            let read = for_each_live(file, known, file.start(), &mut |record| {
+            let read = for_each_live(self.core, file, known, file.start(), &mut |record| {
                 self.throttle.pause();
                 self.note(index, file, record)?;
                 if self.batch.bytes() >= self.batch_bytes_max {
@@ -67,9 +71,15 @@ impl Collection<'_> {
 }
 
 /// Visits the records of a file that may live, at or after offset `from`, in order; returns how many bytes it has read.
-pub(super) fn for_each_live(file: &ValueFile, known: &KnownLive, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
+pub(super) fn for_each_live(
+    core: &Core,
+    file: &ValueFile,
+    known: &KnownLive,
+    from: u64,
+    see: &mut VisitHead<'_>,
+) -> Result<u64> {
     match (known, file.layout()) {
-        (KnownLive::Listed(live), _) => for_each_listed(file, live, from, see),
+        (KnownLive::Listed(live), _) => for_each_listed(core, file, live, from, see),
         (KnownLive::All, Layout::Extent { start, .. }) => {
             let start = from.saturating_sub(EXTENT_HEADER_BYTES as u64).max(*start);
             let extent = Extent { id: file.id(), start, end: file.end() };
@@ -90,11 +100,15 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// The next one.
-    fn take(offsets: &mut std::iter::Peekable<impl Iterator<Item = u64>>, file_end: u64) -> Option<Stretch> {
+    /// The next one, from heads within `piece_bytes`.
+    fn take(
+        offsets: &mut std::iter::Peekable<impl Iterator<Item = u64>>,
+        piece_bytes: u64,
+        file_end: u64,
+    ) -> Option<Stretch> {
         let start = *offsets.peek()?;
         let mut stretch = Stretch { offsets: Vec::new(), end: start };
-        while let Some(offset) = offsets.next_if(|next| *next <= stretch.end + GAP_BYTES && *next < start + PIECE_BYTES)
+        while let Some(offset) = offsets.next_if(|next| *next <= stretch.end + GAP_BYTES && *next < start + piece_bytes)
         {
             stretch.offsets.push(offset);
             // A block is read as a whole anyway.
@@ -110,18 +124,27 @@ impl Stretch {
 }
 
 /// Visits the listed records of a file at or after offset `from`.
-fn for_each_listed(file: &ValueFile, live: &LiveRecords, from: u64, see: &mut VisitHead<'_>) -> Result<u64> {
+fn for_each_listed(
+    core: &Core,
+    file: &ValueFile,
+    live: &LiveRecords,
+    from: u64,
+    see: &mut VisitHead<'_>,
+) -> Result<u64> {
     let source = file.stored().file_in_order()?;
     if let Some(first) = live.iter().next().filter(|first| *first < file.start()) {
         return Err(damaged(file, first, OUTSIDE));
     }
     let mut offsets = live.iter().skip_while(|offset| *offset < from).peekable();
     let (mut window, mut read) = (Vec::new(), 0);
-    let mut coming = Stretch::take(&mut offsets, file.end());
+    let mut next_stretch = || {
+        Stretch::take(&mut offsets, if core.users_read() { PIECE_BYTES_BESIDE_READS } else { PIECE_BYTES }, file.end())
+    };
+    let mut coming = next_stretch();
     while let Some(stretch) = coming.take() {
         let start = stretch.start();
         let len = stretch.end.checked_sub(start).ok_or_else(|| damaged(file, start, OUTSIDE))?;
-        coming = Stretch::take(&mut offsets, file.end());
+        coming = next_stretch();
         if let Some(next) = &coming {
             // What lies between has been announced already if the heads are near each other.
             let values_bytes = if file.stored().is_cached() { ANNOUNCED_BYTES } else { 0 };
@@ -162,4 +185,26 @@ const OUTSIDE: &str = "a live record lies outside the file";
 
 fn damaged(file: &ValueFile, offset: u64, reason: &str) -> Error {
     Error::corruption(file.stored().path(), offset, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_near_each_other_are_read_together_in_pieces() {
+        let stretches = |piece_bytes| {
+            // A thousand small records, and some far behind them.
+            let mut offsets = (0..1_000).map(|index| index * 1_100).chain([5 << 20, (5 << 20) + 8_000]).peekable();
+            std::iter::from_fn(|| Stretch::take(&mut offsets, piece_bytes, u64::MAX)).collect::<Vec<_>>()
+        };
+        for piece_bytes in [PIECE_BYTES, PIECE_BYTES_BESIDE_READS] {
+            let all = stretches(piece_bytes);
+            let offsets: Vec<u64> = all.iter().flat_map(|stretch| stretch.offsets.clone()).collect();
+            assert!(offsets.len() == 1_002 && offsets.is_sorted());
+            let block = BLOCK_IO_BYTES as u64;
+            assert!(all.iter().all(|stretch| stretch.end - stretch.start() <= piece_bytes + HEAD_BYTES + block));
+            assert_eq!(all.len() as u64, 1_100_000_u64.div_ceil(piece_bytes) + 1);
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl Collection<'_> {
         // What is behind the first key that is left is left, too.
         let is_sorted = matches!(file.layout(), Layout::Extent { group: Group::Range(_), .. });
         let mut last = Vec::new();
-        let read = for_each_live(file, known, start, &mut |record| {
+        let read = for_each_live(self.core, file, known, start, &mut |record| {
             self.throttle.pause();
             let ReadRecord { offset, key, .. } = *record;
             if counts {
