@@ -25,7 +25,10 @@ const COMPACTION_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// How long value GC rests is determined anew after this time: its share may change at any time.
 const REST_REVIEWED_EACH: Duration = Duration::from_millis(50);
 
-/// Up to this fill of front and HL0 a compaction yields to reads; beyond it yields less.
+/// The share of each thread of a compaction that yields to reads. It computes nearly all of that time, and there may be as many
+/// threads as processors.
+const COMPACTION_SHARE: f64 = 0.25;
+/// Up to this fill of HL0 a compaction yields to reads; beyond it yields less.
 const YIELDS_UP_TO: f64 = 0.3;
 
 /// The share of the time that a job works now.
@@ -57,7 +60,7 @@ impl<'a> Throttle<'a> {
         Throttle::new(core, Core::share_beside_reads)
     }
 
-    /// Yields to users who read as long as front and HL0 have room.
+    /// Yields to users who read as long as HL0 has room.
     pub fn of_compaction(core: &'a Core) -> Throttle<'a> {
         Throttle { pause_max: COMPACTION_PAUSE_MAX, ..Throttle::new(core, Core::compaction_share) }
     }
@@ -107,8 +110,8 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// The share of a compaction that leaves users who read the rest, while the fuller of front and HL0 has this fill: from `least` to
-/// all of the time before writers would be slowed down.
+/// The share of a compaction that leaves users who read the rest, while HL0 has this fill: from `least` to all of the time before
+/// writers would be slowed down.
 fn yielding(least: f64, fill: f64) -> f64 {
     let filled = (fill - YIELDS_UP_TO) / (SLOW_FROM - YIELDS_UP_TO);
     least + (1.0 - least) * filled.clamp(0.0, 1.0)
@@ -158,12 +161,12 @@ impl Core {
     /// The share of the time that a compaction works: all of it if a caller works on one, or waits for what another one does, and while
     /// writers are stopped.
     pub fn compaction_share(&self) -> f64 {
-        let beside_reads = self.share_beside_reads();
-        if beside_reads == 1.0 || self.work.has_calls() || self.stops_writers() {
+        if self.share_beside_reads() == 1.0 || self.work.has_calls() || self.stops_writers() {
             return 1.0;
         }
-        let (front, hl0) = self.fills(&self.published.view());
-        yielding(beside_reads, front.max(hl0))
+        // What fills the front are flushes that are behind, and a compaction takes the device from them.
+        let (_, hl0) = self.fills(&self.published.view());
+        yielding(COMPACTION_SHARE, hl0)
     }
 }
 

@@ -103,7 +103,7 @@ fn a_compaction_yields_to_reads_while_writers_have_room() {
         let core = &db.inner.core;
         while_reading(&db, || {
             let paused = work_with(Throttle::of_compaction(core));
-            assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+            assert!((270..330).contains(&paused.as_millis()), "{paused:?}");
             // A caller compacts a range.
             let call = core.work.begin_call();
             assert_eq!(work_with(Throttle::of_compaction(core)), Duration::ZERO);
@@ -129,13 +129,13 @@ fn a_compaction_yields_to_reads_while_writers_have_room() {
             assert_eq!(paused, Duration::ZERO);
             sleep(Duration::from_millis(1100));
             let paused = work_with(Throttle::of_compaction(core));
-            assert!((90..120).contains(&paused.as_millis()), "{paused:?}");
+            assert!((270..330).contains(&paused.as_millis()), "{paused:?}");
         });
     });
 }
 
 #[test]
-fn the_share_of_a_compaction_grows_with_the_fuller_of_front_and_hl0() {
+fn the_share_of_a_compaction_grows_with_hl0() {
     for (fill, share) in [(0.0, 0.5), (0.3, 0.5), (0.4, 0.75), (0.5, 1.0), (1.2, 1.0)] {
         assert!((yielding(0.5, fill) - share).abs() < 1e-9, "{fill}");
     }
