@@ -30,7 +30,7 @@ const SHARE_BESIDE_READS: f64 = 0.5;
 const RATE_MEMORY_S: f64 = 0.25;
 /// Writers that have waited for their pace are taken to wait for this long. While they are paced, they wait every few
 /// milliseconds.
-const WAITS_FOR: Duration = Duration::from_millis(250);
+const PACED_FOR: Duration = Duration::from_millis(250);
 /// Users who have read are taken to read on for this long.
 const READS_FOR: Duration = Duration::from_secs(1);
 
@@ -159,7 +159,7 @@ impl GcPace {
     }
 
     fn writers_wait(&self, now: Duration) -> bool {
-        is_within(WAITS_FOR, self.waited_at, now)
+        is_within(PACED_FOR, self.waited_at, now)
     }
 }
 

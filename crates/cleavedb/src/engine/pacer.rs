@@ -50,8 +50,8 @@ pub(crate) const DRAIN_MEMORY_S: f64 = 1.0;
 /// value GC.
 pub(crate) const PASSAGE_MEMORY_S: f64 = 20.0;
 
-/// Writers that have waited for their pace are taken to wait for this long, and readers to read on.
-pub(crate) const WAITS_FOR: Duration = Duration::from_secs(1);
+/// Writers that have waited for their pace are taken to wait for this long.
+const WAITS_FOR: Duration = Duration::from_secs(1);
 
 /// Least interval between samples of drain rates.
 pub(crate) const SAMPLE_MIN: Duration = Duration::from_millis(20);
