@@ -40,6 +40,8 @@ pub(crate) struct Space {
     users_read: AtomicBool,
     /// How often it was found set.
     reads_seen: AtomicU64,
+    /// Whether somebody had lately read when value GC last asked for its share.
+    pub reads_go_on: AtomicBool,
     /// How fast value GC works.
     pub gc_pace: Mutex<GcPace>,
     /// Held while hidden garbage is estimated by the newest view, so that no older estimate replaces it.
@@ -74,6 +76,7 @@ impl Default for Space {
             no_victims: AtomicBool::new(false),
             users_read: AtomicBool::new(false),
             reads_seen: AtomicU64::new(0),
+            reads_go_on: AtomicBool::new(false),
             gc_pace: Mutex::default(),
             reviewing: Mutex::default(),
             looked: Mutex::default(),

@@ -1,6 +1,7 @@
 //! Spreads the work of a job over time: after each few milliseconds of work it pauses, as the pace of value GC requires
 //! ([`GcPace`](crate::engine::gc_pace::GcPace)), or so that users who read get a part of the time.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::core::Core;
@@ -125,12 +126,15 @@ impl Core {
             return 1.0;
         }
         let debt = self.garbage_debt(&self.published.view().values);
-        self.work.space.gc_pace.lock().share(now(), self.user_totals(), debt)
+        let mut pace = self.work.space.gc_pace.lock();
+        let share = pace.share(now(), self.user_totals(), debt);
+        self.work.space.reads_go_on.store(pace.users_read(now()), Ordering::Relaxed);
+        share
     }
 
-    /// True if somebody was lately seen to read by a job that asked for its share.
+    /// True if somebody had lately read when value GC last asked for its share.
     pub fn users_read(&self) -> bool {
-        self.work.space.gc_pace.lock().users_read(now())
+        self.work.space.reads_go_on.load(Ordering::Relaxed)
     }
 
     /// How long value GC rests yet before its next job.
