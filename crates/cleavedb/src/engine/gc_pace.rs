@@ -292,7 +292,8 @@ mod tests {
             pace.share(now, totals, debt(0));
         }
         assert!((pace.write_rate - 40e6).abs() < 1e6, "{}", pace.write_rate);
-        let (now, totals) = at(20_000, 99 * 2_000_000, 1);
+        // A second later.
+        let (now, totals) = at(5_950, 99 * 2_000_000, 1);
         pace.share(now, totals, debt(0));
         assert!(pace.write_rate < 1e6, "{}", pace.write_rate);
     }

@@ -111,11 +111,11 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// The share of a compaction that leaves users who read the rest, while HL0 has this fill: from `least` to all of the time before
-/// writers would be slowed down.
-fn yielding(least: f64, fill: f64) -> f64 {
+/// The share of a compaction that leaves users who read the rest, while HL0 has this fill: all of the time before writers would be
+/// slowed down.
+fn yielding(fill: f64) -> f64 {
     let filled = (fill - YIELDS_UP_TO) / (SLOW_FROM - YIELDS_UP_TO);
-    least + (1.0 - least) * filled.clamp(0.0, 1.0)
+    COMPACTION_SHARE + (1.0 - COMPACTION_SHARE) * filled.clamp(0.0, 1.0)
 }
 
 impl Core {
@@ -168,9 +168,9 @@ impl Core {
         if self.share_beside_reads() == 1.0 || self.work.has_calls() || self.stops_writers() {
             return 1.0;
         }
-        // What fills the front are flushes that are behind, and a compaction takes the device from them.
+        // What fills the front are flushes that are behind, and a compaction takes processor and device from them.
         let (_, hl0) = self.fills(&self.published.view());
-        yielding(COMPACTION_SHARE, hl0)
+        yielding(hl0)
     }
 }
 

@@ -136,8 +136,8 @@ fn a_compaction_yields_to_reads_while_writers_have_room() {
 
 #[test]
 fn the_share_of_a_compaction_grows_with_hl0() {
-    for (fill, share) in [(0.0, 0.5), (0.3, 0.5), (0.4, 0.75), (0.5, 1.0), (1.2, 1.0)] {
-        assert!((yielding(0.5, fill) - share).abs() < 1e-9, "{fill}");
+    for (fill, share) in [(0.0, 0.25), (0.3, 0.25), (0.4, 0.625), (0.5, 1.0), (1.2, 1.0)] {
+        assert!((yielding(fill) - share).abs() < 1e-9, "{fill}");
     }
 }
 
