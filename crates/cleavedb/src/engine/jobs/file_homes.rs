@@ -41,10 +41,13 @@ impl Core {
             false => 0,
         };
         let redirects = redirect_bytes(view);
+        // All of a file is moved, with what is referenced no more. Most are left out without a look at their length.
+        let fits = |file: &FileKey| self.bytes_to_move(view, *file).is_some_and(|bytes| bytes <= room);
         let is_raised = |file: &FileKey| {
             file.kind == FileKind::Redirect
                 && file.dir != DirId::HOME
                 && redirects.get(&file.id).is_some_and(|bytes| *bytes <= room)
+                && fits(file)
         };
         let values = view.values.stored.values().map(|stored| stored.key()).filter(|file| !kept.contains(&file.id));
         let (raised, values): (Vec<_>, Vec<_>) = values.partition(is_raised);

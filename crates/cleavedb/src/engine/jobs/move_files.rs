@@ -191,6 +191,11 @@ impl Core {
         view.logs.keys().next_back().copied().filter(|_| has_taken)
     }
 
+    /// How much is copied to move a file; `None` if it cannot be moved now.
+    pub(super) fn bytes_to_move(&self, view: &View, key: FileKey) -> Option<u64> {
+        Some(MovedFile { key, parts: self.parts_to_move(view, key)? }.bytes())
+    }
+
     /// The parts of a file that are copied to move it: of a segment those that hold extents. `None` for a file that cannot be
     /// moved now.
     fn parts_to_move(&self, view: &View, file: FileKey) -> Option<Vec<Range<u64>>> {
