@@ -42,7 +42,7 @@ pub(crate) const KIND_OF_SECOND: JobKind = JobKind {
         let may_run = is_second && state.shortages.may_try(Need::Collection, look.now);
         let least = core.settings.tuning.second_collection_percent as f64 / 100.0;
         if !may_run
-            || !has_memory_beside(core, state)
+            || !may_run_beside(core, state)
             || !core.garbage_slows_writers(&look.view.values)
             || core.gc_share() < least
         {
@@ -75,7 +75,7 @@ pub(crate) fn collection_due(core: &Core, state: &WorkState) -> Option<(Class, C
 /// What to collect while the store is busy or idle, unless a job is already collecting something.
 pub(crate) fn victims(core: &Core, state: &WorkState, idle: bool) -> Option<Choice> {
     let may_run = !state.has(Sole::ValueCollection) && state.shortages.may_try(Need::Collection, now());
-    (may_run && has_memory_beside(core, state)).then(|| choose_files(core, state, idle)).flatten()
+    (may_run && may_run_beside(core, state)).then(|| choose_files(core, state, idle)).flatten()
 }
 
 /// The files to collect next, of those that no running job has.
@@ -127,9 +127,11 @@ pub(crate) fn room_for_copies(core: &Core, state: &WorkState) -> u64 {
     }
 }
 
-/// True unless another collection is running that has the memory for jobs, and the caches cannot give as much.
-pub(crate) fn has_memory_beside(core: &Core, state: &WorkState) -> bool {
-    !state.collects_values() || core.spare_of_caches() >= core.settings.tuning.beside_bytes
+/// True unless another collection is running, and it is making the first groups (decision record 051), or it has the memory for
+/// jobs and the caches cannot give as much.
+pub(crate) fn may_run_beside(core: &Core, state: &WorkState) -> bool {
+    let has_groups = || core.placement.has_groups(&core.published.view().values.figures().candidates);
+    !state.collects_values() || core.spare_of_caches() >= core.settings.tuning.beside_bytes && has_groups()
 }
 
 /// Of the files to collect, those with the largest shares of garbage whose live bytes find room, but at least one: the

@@ -9,7 +9,7 @@ use crate::engine::claims::Sole;
 use crate::engine::core::Core;
 use crate::engine::jobs::choice::Priority;
 use crate::engine::jobs::collect_garbage::{
-    claims_of, has_memory_beside, room_for_copies, run_collection, those_with_room,
+    claims_of, may_run_beside, room_for_copies, run_collection, those_with_room,
 };
 use crate::engine::jobs::collection::{Purpose, read_once_bytes};
 use crate::engine::jobs::job::{Duty, Job, JobKind, Plan};
@@ -35,7 +35,7 @@ struct EmptyLogs {
 pub(crate) fn logs_to_empty(core: &Core, state: &WorkState) -> Option<Choice> {
     let fill = core.fast_fill();
     let may_run = !state.has(Sole::EmptiedLogs) && state.shortages.may_try(Need::Collection, now());
-    if !may_run || !core.dirs.are_apart() || !fill.wants_room() || !has_memory_beside(core, state) {
+    if !may_run || !core.dirs.are_apart() || !fill.wants_room() || !may_run_beside(core, state) {
         return None;
     }
     let view = core.published.view();

@@ -82,6 +82,11 @@ pub trait Placement: Send + Sync {
         None
     }
 
+    /// Whether two collections at once may choose groups without knowing of each other's: they choose among those that are there.
+    fn has_groups(&self, _candidates: &[Candidate]) -> bool {
+        true
+    }
+
     /// The groups of the sorted records: each group, and how many of the next records it takes. A group may occur more
     /// than once.
     fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)>;

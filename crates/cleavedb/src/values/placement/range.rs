@@ -370,6 +370,12 @@ impl Placement for RangePlacement {
         Some(borders)
     }
 
+    /// Not before the first key ranges are there. Two collections that each cut all keys do it at different ones, and their
+    /// extents are one cluster, which each later collection cuts at different keys again.
+    fn has_groups(&self, candidates: &[Candidate]) -> bool {
+        candidates.iter().any(|file| file.range().is_some())
+    }
+
     fn groups(&self, survivors: &[Survivor<'_>], context: &PlacementContext) -> Vec<(Group, usize)> {
         let bytes: u64 = survivors.iter().map(|survivor| survivor.bytes).sum();
         let size = self.size(context.bytes_in_groups() + context.in_logs + bytes);

@@ -78,6 +78,28 @@ fn borders_are_the_bounds_of_clusters() {
 }
 
 #[test]
+fn collections_at_once_need_ranges_that_are_there() {
+    let range = range(1000);
+    assert!(!range.has_groups(&[log(1, 10, 5)]));
+    assert!(range.has_groups(&[log(1, 10, 5), extent(2, 10, 5, 10, 20)]));
+    // Two that know of none cut at different keys; all of it is one cluster. With those of the first one, each range stays one.
+    let of = |numbers: Vec<u64>, context: &PlacementContext| {
+        let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
+        let survivors: Vec<Survivor<'_>> = keys.iter().map(|key| Survivor { order: 0, key, bytes: 100 }).collect();
+        range.groups(&survivors, context).into_iter().map(|(group, _)| (group, 1000)).collect::<Vec<_>>()
+    };
+    let first = of((0..40).map(|number| number * 2).collect(), &PlacementContext::default());
+    let clusters_beside = |context: &PlacementContext| {
+        let second = of((0..27).map(|number| number * 3).collect(), context);
+        let intervals = first.iter().chain(&second).filter_map(|(group, _)| Some((group.as_range()?, ())));
+        clusters(intervals).len()
+    };
+    assert_eq!(first.len(), 4);
+    let known = PlacementContext { groups: first.iter().cloned().collect(), ..PlacementContext::default() };
+    assert_eq!([PlacementContext::default(), known].map(|context| clusters_beside(&context)), [1, 4]);
+}
+
+#[test]
 fn values_between_clusters_are_cut_by_size() {
     let nothing = PlacementContext::default();
     assert_eq!(parts(&range(1000), 0..10, &nothing), [(0, 9)]);
